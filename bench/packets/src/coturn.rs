@@ -122,8 +122,8 @@ fn ask(
     let begun = Instant::now();
     let mut refusal = "it answered nothing to it".to_owned();
     while begun.elapsed() < TIMEOUT {
-        let room = outgoing.push(server, request.len()).context("a batch has room")?;
-        room.copy_from_slice(&request);
+        let buffer = outgoing.push(server, request.len()).context("a batch has room")?;
+        buffer.copy_from_slice(&request);
         outgoing.flush(port);
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(1));

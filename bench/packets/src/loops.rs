@@ -70,8 +70,8 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
 trait Carry: FnMut(&mut [u8], &mut [u8]) {}
 impl<F: FnMut(&mut [u8], &mut [u8])> Carry for F {}
 
-fn copy(came: &mut [u8], goes: &mut [u8]) {
-    goes.copy_from_slice(came);
+fn copy(input: &mut [u8], output: &mut [u8]) {
+    output.copy_from_slice(input);
 }
 
 /// Returns a function that copies, and encrypts with the packet plane's cipher before and after:
@@ -86,10 +86,10 @@ fn sealing() -> impl Carry {
         let tag = sealed.expect("datagrams are short");
         std::hint::black_box(tag.as_ref());
     };
-    move |came, goes| {
-        seal(came);
-        copy(came, goes);
-        seal(goes);
+    move |input, output| {
+        seal(input);
+        copy(input, output);
+        seal(output);
     }
 }
 
@@ -111,14 +111,14 @@ fn forward(
             continue;
         }
         incoming.for_each(|_, datagram| {
-            let room = match outgoing.push(to, datagram.len()) {
-                Some(room) => room,
+            let buffer = match outgoing.push(to, datagram.len()) {
+                Some(buffer) => buffer,
                 None => {
                     sent += outgoing.flush(by).sent;
                     outgoing.push(to, datagram.len()).expect("an empty batch takes a datagram")
                 }
             };
-            carry(datagram, room);
+            carry(datagram, buffer);
         });
         sent += outgoing.flush(by).sent;
         *copied.lock().expect("nobody panics") = (sent, clock::thread_cpu() - begun);

@@ -94,9 +94,10 @@ impl Relay {
         let before = self.node.workers();
         open(&gateway.node, &self.node)?;
         let after = self.node.workers();
-        let taken = after.iter().zip(before);
-        let taken = taken.map(|(after, before)| carried(after.counts) - carried(before.counts));
-        let most = taken.enumerate().max_by_key(|(_, taken)| *taken);
+        let carried_by_each = after.iter().zip(before);
+        let carried_by_each =
+            carried_by_each.map(|(after, before)| carried(after.counts) - carried(before.counts));
+        let most = carried_by_each.enumerate().max_by_key(|(_, count)| *count);
         most.map(|(worker, _)| worker).context("a relay has workers")
     }
 
@@ -186,11 +187,12 @@ fn run_straight(
         let _stop = StopAtEnd(&stop);
         traffic::load(traffic, bytes, way, span, now)
     });
-    let [(first, before, cpu_before, came), (last, after, cpu_after, come)] = counted;
+    let [(first, before, cpu_before, arrived_before), (last, after, cpu_after, arrived_after)] =
+        counted;
     let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
     let cpu = (all(cpu_after?) - all(cpu_before?)).as_secs_f64();
     Ok(Outcome {
-        arrived_a_second: (come - came) as f64 / (last - first).as_secs_f64(),
+        arrived_a_second: (arrived_after - arrived_before) as f64 / (last - first).as_secs_f64(),
         handled_a_cpu_second: (after - before) as f64 / cpu,
     })
 }

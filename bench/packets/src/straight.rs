@@ -102,7 +102,7 @@ impl Source {
                 // older ones.
                 let header = header(hops)?;
                 let question = Message::Open { label: 0, header: &header };
-                send(port, relay.address, &said(&mut sessions, peer, &question));
+                send(port, relay.address, &sealed(&mut sessions, peer, &question));
             }
             while let Some(transmit) = sessions.poll_transmit() {
                 send(port, relay.address, &transmit.bytes);
@@ -127,7 +127,7 @@ const PASSED: u8 = 0x16;
 
 /// Runs the far gateway's part until `stop` is set: accepts paths that end here, and counts the
 /// datagrams that arrive along them.
-pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
+pub(crate) fn end(port: &UdpPort, arrived: &AtomicU64, stop: &AtomicBool) {
     let config = SessionsConfig {
         identity: identity(FAR),
         operators: Vec::new(),
@@ -146,7 +146,7 @@ pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
         }
         incoming.for_each_train(|arrival, train| {
             if train.bytes().first() == Some(&PASSED) {
-                come.fetch_add(train.count() as u64, Ordering::Relaxed);
+                arrived.fetch_add(train.count() as u64, Ordering::Relaxed);
                 return;
             }
             let segment = train.segment();
@@ -174,7 +174,7 @@ fn let_open(
     let Ok(Message::Open { label, .. }) = Message::parse(&datagram[opened.payload]) else {
         return None;
     };
-    Some(said(sessions, opened.peer, &Message::Opened { label, next: labels.next()? }))
+    Some(sealed(sessions, opened.peer, &Message::Opened { label, next: labels.next()? }))
 }
 
 /// Returns the hop header that opens a path over the relay to its end.
@@ -187,7 +187,7 @@ fn header(hops: [Hop; 2]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Returns a message sealed for a neighbour.
-fn said(sessions: &mut Sessions, peer: PeerId, message: &Message<'_>) -> Vec<u8> {
+fn sealed(sessions: &mut Sessions, peer: PeerId, message: &Message<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.write(&mut bytes);
     let mut datagram = vec![0; bytes.len() + OVERHEAD];

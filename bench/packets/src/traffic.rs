@@ -94,8 +94,8 @@ impl<'a> LoadPath<'a> {
 
 /// The datagrams that arrived at the end of a path.
 #[derive(Debug, Default)]
-struct Come {
-    taken: AtomicU64,
+struct Arrivals {
+    received: AtomicU64,
     /// Datagrams dropped because the socket's buffer was full.
     overrun: AtomicU64,
 }
@@ -110,25 +110,25 @@ pub(crate) fn load<T>(
     span: Duration,
     measured: impl Fn(u64) -> T,
 ) -> ([T; 2], f64) {
-    let (stop, come) = (AtomicBool::new(false), Come::default());
+    let (stop, arrivals) = (AtomicBool::new(false), Arrivals::default());
     let ports = traffic.senders();
     ports.iter().for_each(way.introduce);
-    let taken = || come.taken.load(Ordering::Relaxed);
-    let ask = || measured(taken() + come.overrun.load(Ordering::Relaxed));
+    let received = || arrivals.received.load(Ordering::Relaxed);
+    let ask = || measured(received() + arrivals.overrun.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        scope.spawn(|| drain(way.end, &stop, &come));
+        scope.spawn(|| drain(way.end, &stop, &arrivals));
         scope.spawn(|| send(&ports, traffic, bytes, way, &stop));
         std::thread::sleep(span / 5);
-        let (first, begun, before) = (ask(), Instant::now(), taken());
+        let (first, begun, before) = (ask(), Instant::now(), received());
         std::thread::sleep(span);
-        let arrived_a_second = (taken() - before) as f64 / begun.elapsed().as_secs_f64();
+        let arrived_a_second = (received() - before) as f64 / begun.elapsed().as_secs_f64();
         let last = ask();
         stop.store(true, Ordering::Relaxed);
         ([first, last], arrived_a_second)
     })
 }
 
-fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
+fn drain(port: &UdpPort, stop: &AtomicBool, arrivals: &Arrivals) {
     let mut incoming = ReceiveBatch::new(32);
     let mut epoll = Epoll::new().expect("a descriptor is left");
     epoll.watch(port, 0).expect("a socket can be watched");
@@ -139,8 +139,8 @@ fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
         }
         let mut count = 0;
         incoming.for_each(|_, _| count += 1);
-        come.taken.fetch_add(count, Ordering::Relaxed);
-        come.overrun.store(incoming.drops().into(), Ordering::Relaxed);
+        arrivals.received.fetch_add(count, Ordering::Relaxed);
+        arrivals.overrun.store(incoming.drops().into(), Ordering::Relaxed);
     }
 }
 
@@ -154,8 +154,8 @@ fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: LoadPath<'_>, st
             let Some(to) = turns.next() else { return };
             (way.write_heads)(port, &mut train, segment);
             for datagram in train.chunks(segment) {
-                if let Some(room) = outgoing.push(*to, segment) {
-                    room.copy_from_slice(datagram);
+                if let Some(buffer) = outgoing.push(*to, segment) {
+                    buffer.copy_from_slice(datagram);
                 }
             }
             outgoing.flush(port);

@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_row_is_ones_and_no_coefficient_is_zero() {
+    fn code_matrix_has_no_zero() {
         assert!(COEFFICIENTS[0].iter().all(|&value| value == 1));
         assert!(COEFFICIENTS.iter().flatten().all(|&value| value != 0));
     }
 
     #[test]
-    fn an_inverse_times_its_matrix_is_the_identity() {
+    fn matrix_inverse_is_right() {
         let (rows, columns) = ([0, 2, 3, 7], [1, 4, 30, 31]);
         let inverse = inverse(&rows, &columns);
         for (i, line) in inverse.iter().enumerate().take(4) {

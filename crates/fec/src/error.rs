@@ -17,7 +17,7 @@ pub enum FecError {
     Repairs(usize),
     /// The column already holds a packet, or never was part of the block.
     #[error("column {0} is not free in this block")]
-    Taken(usize),
+    ColumnInUse(usize),
     /// The packet is too long for its length field.
     #[error("a packet of {0} bytes: {MOST_PACKET_BYTES} at most")]
     TooLong(usize),

@@ -56,7 +56,7 @@ mod tests {
     use reed_solomon_erasure::galois_8;
 
     #[test]
-    fn products_and_quotients_are_those_of_another_library() {
+    fn field_agrees_with_another_library() {
         for a in 0..=255u8 {
             for b in 0..=255u8 {
                 assert_eq!(multiply(a, b), galois_8::mul(a, b), "{a} times {b}");

@@ -64,7 +64,7 @@ impl Members {
             return Err(FecError::Column(column));
         }
         if self.contains(column) {
-            return Err(FecError::Taken(column));
+            return Err(FecError::ColumnInUse(column));
         }
         self.0 |= 1 << column;
         Ok(())

@@ -55,7 +55,7 @@ fn every_repairable_loss_pattern_is_repaired() {
 }
 
 #[test]
-fn any_eight_of_thirty_two_are_recovered() {
+fn eight_of_thirty_two_are_recovered() {
     let packets = packets(MOST_SOURCES);
     let encoder = encode(&packets, MOST_REPAIRS, Kernel::best());
     let all = (1u64 << (MOST_SOURCES + MOST_REPAIRS)) - 1;
@@ -72,7 +72,7 @@ fn any_eight_of_thirty_two_are_recovered() {
 }
 
 #[test]
-fn all_kernels_make_the_same_repair_packets() {
+fn kernels_agree_on_repair_packets() {
     let packets = packets(20);
     let first = encode(&packets, MOST_REPAIRS, Kernel::Scalar);
     for kernel in Kernel::available() {
@@ -84,13 +84,13 @@ fn all_kernels_make_the_same_repair_packets() {
 }
 
 #[test]
-fn the_first_repair_packet_is_the_xor() {
+fn first_repair_packet_is_xor() {
     let encoder = encode(&[vec![1, 2, 3], vec![4]], 1, Kernel::best());
     assert_eq!(encoder.repair(0), [0, 3 ^ 1, 1 ^ 4, 2, 3]);
 }
 
 #[test]
-fn a_cleared_encoder_remembers_nothing() {
+fn cleared_encoder_is_empty() {
     let mut encoder = encode(&packets(9), 2, Kernel::best());
     encoder.clear();
     assert!(encoder.members().is_empty());
@@ -101,10 +101,10 @@ fn a_cleared_encoder_remembers_nothing() {
 }
 
 #[test]
-fn foreign_packets_are_refused_without_effect() {
+fn foreign_packets_are_refused() {
     let mut encoder = Encoder::new(1).unwrap();
     encoder.add(3, b"abc").unwrap();
-    assert_eq!(encoder.add(3, b"abc"), Err(FecError::Taken(3)));
+    assert_eq!(encoder.add(3, b"abc"), Err(FecError::ColumnInUse(3)));
     assert_eq!(encoder.add(32, b"abc"), Err(FecError::Column(32)));
     assert_eq!(encoder.add(4, &vec![0; 65_536]), Err(FecError::TooLong(65_536)));
     assert_eq!(encoder.members(), Members::from_bits(1 << 3));

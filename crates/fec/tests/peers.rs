@@ -63,7 +63,7 @@ fn repair_packets_equal_another_librarys() {
 }
 
 #[test]
-fn each_library_decodes_the_others_blocks() {
+fn libraries_decode_each_others_blocks() {
     for (sources, repairs) in [(1, 1), (6, 2), (10, 2), (10, 4), (32, 8)] {
         let packets = packets(sources);
         let whole = {

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let came = ask(&flow)?;
     println!("200 sent, {came} came back");
-    tell(&flow);
+    print_status(&flow);
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn ask(flow: &Flow) -> Result<usize, Box<dyn Error>> {
     Ok(came)
 }
 
-fn tell(flow: &Flow) {
+fn print_status(flow: &Flow) {
     if let Some(status) = flow.status(Direction::Sent)
         && let Some(statistics) = status.statistics
     {
@@ -70,8 +70,8 @@ fn tell(flow: &Flow) {
             status.service, status.why, statistics.late, statistics.lost
         );
     }
-    if let Some(told) = flow.congestion() {
-        println!("the Internet lost {} of {}", told.lost_by_internet, told.expected);
+    if let Some(congestion) = flow.congestion() {
+        println!("the Internet lost {} of {}", congestion.lost_by_internet, congestion.expected);
     }
 }
 

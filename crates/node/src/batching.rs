@@ -82,10 +82,10 @@ mod tests {
 
         /// Wakes after so many microseconds for so many messages; returns whether it delays then.
         fn wakes(&mut self, after: u64, messages: usize) -> bool {
-            self.told(after, Fetched { messages, is_behind: false })
+            self.fetches(after, Fetched { messages, is_behind: false })
         }
 
-        fn told(&mut self, after: u64, fetched: Fetched) -> bool {
+        fn fetches(&mut self, after: u64, fetched: Fetched) -> bool {
             self.1 += after;
             self.0.is_due(Timestamp::ZERO + Duration::from_micros(self.1), fetched)
         }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rests_are_due_while_datagrams_follow_each_other_closely() {
+    fn delay_is_due_for_close_datagrams() {
         let mut worker = Worker::rested();
         assert!(!worker.wakes(60, 3), "a rest in vain");
         assert!((1..IN_A_ROW).all(|_| !worker.wakes(20, 1)));
@@ -109,21 +109,21 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_by_themselves_wait_for_nothing() {
+    fn single_datagrams_are_not_delayed() {
         let mut worker = Worker::new();
         assert!((0..100).all(|turn| !worker.wakes(if turn % 7 == 0 { 26 } else { 1 }, 1)));
     }
 
     #[test]
-    fn timers_are_no_datagrams() {
+    fn timers_do_not_start_delay() {
         let mut worker = Worker::new();
         assert!((0..100).all(|_| !worker.wakes(20, 0) && !worker.wakes(20, 1)));
     }
 
     #[test]
-    fn who_is_behind_does_not_rest() {
+    fn no_delay_while_behind() {
         let mut worker = Worker::rested();
-        assert!(!worker.told(60, Fetched { messages: 40, is_behind: true }));
+        assert!(!worker.fetches(60, Fetched { messages: 40, is_behind: true }));
         assert!(worker.wakes(10, 31), "once all is fetched");
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_old_as_a_worker_is_behind_until_their_device_is_drained() {
+    fn packet_age_includes_worker_delay() {
         let mut behind = Behind::default();
         behind.note((at(110), at(100)), [3, 7].into_iter());
         assert_eq!(behind.age(3), None, "that is usual");

@@ -213,7 +213,7 @@ impl NodeConfig {
     /// intercepted: without it they would be intercepted again, without end.
     pub(crate) fn delivery_mark(&self) -> Option<u32> {
         let takes = |path: &Path| match &path.source {
-            TrafficSource::Taken(taken) => taken.local_output,
+            TrafficSource::Taken(intercepted) => intercepted.local_output,
             TrafficSource::Tunnel(_) | TrafficSource::Port { .. } => false,
         };
         self.paths.iter().any(takes).then_some(OWN_MARK)

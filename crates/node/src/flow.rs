@@ -21,7 +21,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
+use crate::mailbox::{Command, CommandQueue, Got, Mailbox, MailboxGuard, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::worker::Outside;
 use crate::{Node, NodeError};
@@ -136,7 +136,7 @@ pub struct Congestion {
 pub struct Flow {
     number: u64,
     mailbox: Arc<Mailbox>,
-    desk: Arc<Desk>,
+    commands: Arc<CommandQueue>,
     judge: Option<Judge>,
 }
 
@@ -169,21 +169,21 @@ impl Node {
         let refused = |key: &str, problem: &str| {
             Err(NodeError::Config { key: key.into(), problem: problem.into() })
         };
-        let [Outside { desk, .. }] = &self.outsides[..] else {
+        let [Outside { commands, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
         if self.config.grant.is_none() {
             return refused("grant", "missing, and there are flows");
         }
-        let (desk, has_members) = (Arc::clone(desk), self.config.members.is_some());
-        Ok(FlowOpener { desk, has_members })
+        let (commands, has_members) = (Arc::clone(commands), self.config.members.is_some());
+        Ok(FlowOpener { commands, has_members })
     }
 }
 
 /// A handle that begins flows of a node; clones begin flows of the same node.
 #[derive(Debug, Clone)]
 pub struct FlowOpener {
-    desk: Arc<Desk>,
+    commands: Arc<CommandQueue>,
     has_members: bool,
 }
 
@@ -211,16 +211,16 @@ impl FlowOpener {
         // The engine looks up the name, once it has read the members.
         let any = |_: &str| true;
         delivery.check_members(self.has_members.then_some(&any))?;
-        let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(&self.desk));
+        let (mailbox, commands) = (Arc::new(Mailbox::new()?), Arc::clone(&self.commands));
         let number = Flow::next_number();
-        desk.order(Order::Register {
+        commands.send(Command::Register {
             flow: number,
             client,
             to: destination,
             delivery: Box::new(delivery),
-            mailbox: Held(Arc::clone(&mailbox)),
+            mailbox: MailboxGuard(Arc::clone(&mailbox)),
         });
-        Ok(Flow { number, mailbox, desk, judge })
+        Ok(Flow { number, mailbox, commands, judge })
     }
 }
 
@@ -231,8 +231,8 @@ impl Flow {
     }
 
     /// Returns a flow that another endpoint has begun.
-    pub(crate) fn of_another(mailbox: Arc<Mailbox>, desk: Arc<Desk>) -> Self {
-        Self { number: Self::next_number(), mailbox, desk, judge: None }
+    pub(crate) fn of_another(mailbox: Arc<Mailbox>, commands: Arc<CommandQueue>) -> Self {
+        Self { number: Self::next_number(), mailbox, commands, judge: None }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -271,7 +271,9 @@ impl Flow {
             return Err(FlowError::TooLong(datagram.len()));
         }
         match self.mailbox.put(datagram, is_vital) {
-            Put::Waits { is_first: true } => self.desk.order(Order::Collect { flow: self.number }),
+            Put::Waits { is_first: true } => {
+                self.commands.send(Command::Collect { flow: self.number })
+            }
             Put::Waits { is_first: false } => {}
             Put::Full => return Err(FlowError::Full),
             Put::Ended(why) => return Err(FlowError::Ended(why)),
@@ -338,6 +340,6 @@ impl AsFd for Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.desk.order(Order::Close { flow: self.number });
+        self.commands.send(Command::Close { flow: self.number });
     }
 }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_has_the_same_addresses_also_where_the_system_chose_them() {
+    fn addresses_survive_handover() {
         let options = UdpOptions { reuse_port: true, ..UdpOptions::default() };
         let neighbours = |handover: &mut Handover| {
             let first = handover.neighbours(ANY, ANY, &options).unwrap().address();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_the_socket_of_what_goes_elsewhere() {
+    fn sockets_match_their_destination() {
         let mut handover = Handover::default();
         let before = ports(&mut handover, &[1, 2]);
         let mut handover = Handover::of(handover.finish().unwrap().0);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_closed() {
+    fn unclaimed_sockets_are_closed() {
         let mut handover = Handover::default();
         let address = ports(&mut handover, &[1])[0];
         assert!(UdpPort::bind(address, &UdpOptions::default()).is_err(), "it is held");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_one_waits_until_the_one_before_has_ended() {
+    fn successor_waits_for_predecessor() {
         let (left, life, before) = Handover::default().finish().unwrap();
         assert!(before.is_none());
         let before = Handover::of(left).finish().unwrap().2.unwrap();

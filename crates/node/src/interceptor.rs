@@ -33,7 +33,7 @@ pub(crate) const LEAST_IPV6_MTU: u16 = 1280;
 /// The packets of one interception, and whether they are intercepted now.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    wanted: Wanted,
+    redirect: Redirect,
     /// For packets one flag for each range, otherwise one for all.
     is_open: Vec<AtomicBool>,
     /// Of a TUN device: the longest packet that its far endpoints' paths take. Of datagrams: the
@@ -43,7 +43,7 @@ pub(crate) struct Gate {
 
 /// The packets of an interception, and where they are redirected.
 #[derive(Debug)]
-enum Wanted {
+enum Redirect {
     Datagrams(Capture),
     /// Replies to datagrams that are sent under others' addresses.
     Answers(Vec<Range>),
@@ -58,26 +58,26 @@ type Range = (IpAddr, u8, RangeInclusive<u16>);
 
 impl Gate {
     pub(crate) fn of_datagrams(capture: Capture) -> Self {
-        Self::new(Wanted::Datagrams(capture), 1)
+        Self::new(Redirect::Datagrams(capture), 1)
     }
 
     /// Returns a gate of the packets to `ranges`, which are routed into `device`.
     pub(crate) fn of_packets(device: &str, ranges: Vec<IpNet>) -> Self {
         let parts = ranges.len();
-        Self::new(Wanted::Packets { device: device.to_owned(), ranges }, parts)
+        Self::new(Redirect::Packets { device: device.to_owned(), ranges }, parts)
     }
 
-    fn new(wanted: Wanted, parts: usize) -> Self {
+    fn new(redirect: Redirect, parts: usize) -> Self {
         let is_open = std::iter::repeat_with(AtomicBool::default).take(parts).collect();
-        Self { wanted, is_open, mtu: AtomicU16::new(0) }
+        Self { redirect, is_open, mtu: AtomicU16::new(0) }
     }
 
     /// Checks whether the rules can be set.
     pub(crate) fn check(&self) -> Result<(), NetError> {
-        match &self.wanted {
-            Wanted::Datagrams(capture) => Interception::check_for_datagrams(capture),
-            Wanted::Answers(_) => Ok(()),
-            Wanted::Packets { .. } => ask(Tool::Ip, &["rule", "show"]).map(drop),
+        match &self.redirect {
+            Redirect::Datagrams(capture) => Interception::check_for_datagrams(capture),
+            Redirect::Answers(_) => Ok(()),
+            Redirect::Packets { .. } => ask(Tool::Ip, &["rule", "show"]).map(drop),
         }
     }
 
@@ -102,10 +102,10 @@ impl Gate {
     }
 
     fn what(&self) -> &'static str {
-        match &self.wanted {
-            Wanted::Datagrams(_) => "datagrams",
-            Wanted::Answers(_) => "answers",
-            Wanted::Packets { .. } => "packets",
+        match &self.redirect {
+            Redirect::Datagrams(_) => "datagrams",
+            Redirect::Answers(_) => "answers",
+            Redirect::Packets { .. } => "packets",
         }
     }
 }
@@ -127,15 +127,15 @@ enum Set {
 
 impl Set {
     /// Sets rules that intercept no more than they must: packets of no range yet.
-    fn of(wanted: &Wanted) -> Result<Self, NetError> {
-        Ok(match wanted {
-            Wanted::Datagrams(capture) => {
+    fn of(redirect: &Redirect) -> Result<Self, NetError> {
+        Ok(match redirect {
+            Redirect::Datagrams(capture) => {
                 Self::Datagrams { rules: Interception::set_for_datagrams(capture)?, longest: 0 }
             }
-            Wanted::Answers(sources) => {
+            Redirect::Answers(sources) => {
                 Self::Datagrams { rules: Interception::set_for_answers(sources)?, longest: 0 }
             }
-            Wanted::Packets { device, ranges } => {
+            Redirect::Packets { device, ranges } => {
                 let routes = Detour::open(device, ranges)?;
                 if let Some(error) = routes.unguarded() {
                     tracing::warn!(
@@ -159,8 +159,8 @@ impl Set {
     /// Routes packets to the open ranges of `gate` into the device, whose MTU is `mtu`; for
     /// datagrams, sets the longest that is intercepted.
     fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
-        if let (Self::Datagrams { rules, longest }, Wanted::Datagrams(_)) =
-            (&mut *self, &gate.wanted)
+        if let (Self::Datagrams { rules, longest }, Redirect::Datagrams(_)) =
+            (&mut *self, &gate.redirect)
         {
             let most = gate.mtu.load(Ordering::Relaxed);
             if most != 0 && most != *longest {
@@ -169,8 +169,8 @@ impl Set {
             }
             return Ok(());
         }
-        let (Self::Packets { routes, led }, Wanted::Packets { device, ranges }) =
-            (self, &gate.wanted)
+        let (Self::Packets { routes, led }, Redirect::Packets { device, ranges }) =
+            (self, &gate.redirect)
         else {
             return Ok(());
         };
@@ -224,9 +224,9 @@ impl Rules {
     /// Sets rules that bring replies back to this host where datagrams are delivered under the
     /// addresses `sources`; they are in force from now on.
     pub(crate) fn of_answers(sources: &[DestinationRule]) -> Result<Self, NetError> {
-        let gate = Gate::new(Wanted::Answers(ranges(sources)), 1);
+        let gate = Gate::new(Redirect::Answers(ranges(sources)), 1);
         gate.set_open(true);
-        let in_force = Some(Set::of(&gate.wanted)?);
+        let in_force = Some(Set::of(&gate.redirect)?);
         Ok(Self { in_force, ..Self::new(Arc::new(gate)) })
     }
 
@@ -259,7 +259,7 @@ impl Rules {
                 self.in_force = None;
             }
             (None, true) => {
-                let set = self.in_force.insert(Set::of(&self.gate.wanted)?);
+                let set = self.in_force.insert(Set::of(&self.gate.redirect)?);
                 set.watchdog().into_iter().for_each(|watchdog| keeper.keep(watchdog));
                 set.follow(&self.gate, self.mtu)?;
                 if matches!(set, Set::Datagrams { .. }) {
@@ -274,7 +274,7 @@ impl Rules {
     /// Sets the device's MTU, before packets are routed into it.
     fn follow_mtu(&mut self) -> Result<(), NetError> {
         let mtu = self.gate.mtu.load(Ordering::Relaxed);
-        if let (Wanted::Packets { device, .. }, true) = (&self.gate.wanted, mtu != self.mtu) {
+        if let (Redirect::Packets { device, .. }, true) = (&self.gate.redirect, mtu != self.mtu) {
             // A device whose MTU was too small for IPv6 has lost its IPv6 routes.
             self.in_force = None;
             ask(Tool::Ip, &["link", "set", device, "mtu", &mtu.to_string()])?;

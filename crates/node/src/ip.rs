@@ -21,8 +21,8 @@ const ICMP6: u8 = 58;
 /// that it is about. `None` for anything that is no IP packet.
 pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let (from, to) = addresses(packet)?;
-    let Some(told_of) = told_of(packet) else { return Some((from, to)) };
-    let (sender, receiver) = addresses(told_of)?;
+    let Some(quoted) = quoted_packet(packet) else { return Some((from, to)) };
+    let (sender, receiver) = addresses(quoted)?;
     // An error goes to the sender of the packet, from one host.
     (sender == to && is_one_host(from) && is_one_host(to)).then_some((receiver, sender))
 }
@@ -57,7 +57,7 @@ fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// Returns the packet that an ICMP error is about; `None` for other packets.
-fn told_of(packet: &[u8]) -> Option<&[u8]> {
+fn quoted_packet(packet: &[u8]) -> Option<&[u8]> {
     let message = match packet.first()? >> 4 {
         4 => {
             let is_first_piece = packet.get(6..8)? == [packet[6] & 0xe0, 0];
@@ -77,8 +77,8 @@ fn told_of(packet: &[u8]) -> Option<&[u8]> {
 
 /// Bytes of a packet that an error about it holds. Source: RFC 1812, 4.3.2.3, for IPv4; RFC 4443,
 /// 3.2, as long as the error is no longer than 1,280 bytes, for IPv6.
-const TOLD_V4: usize = 548;
-const TOLD_V6: usize = 1280 - V6 - ERROR;
+const QUOTED_V4: usize = 548;
+const QUOTED_V6: usize = 1280 - V6 - ERROR;
 /// The hop limit of an error.
 const HOPS: u8 = 64;
 
@@ -88,7 +88,7 @@ const HOPS: u8 = 64;
 /// host to one.
 pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let (from, to) = addresses(packet)?;
-    if told_of(packet).is_some() || !is_one_host(from) || !is_one_host(to) {
+    if quoted_packet(packet).is_some() || !is_one_host(from) || !is_one_host(to) {
         return None;
     }
     match (from, to) {
@@ -98,8 +98,8 @@ pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
             if may_be_cut || is_later {
                 return None;
             }
-            let told = packet.get(..packet.len().min(TOLD_V4))?;
-            let length = u16::try_from(V4 + ERROR + told.len()).ok()?;
+            let quoted = packet.get(..packet.len().min(QUOTED_V4))?;
+            let length = u16::try_from(V4 + ERROR + quoted.len()).ok()?;
             let mut error = vec![0x45, 0, 0, 0, 0, 0, 0, 0, HOPS, ICMP, 0, 0];
             error[2..4].copy_from_slice(&length.to_be_bytes());
             error.extend_from_slice(&other.octets());
@@ -109,14 +109,14 @@ pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
             // Fragmentation needed (RFC 1191).
             error.extend_from_slice(&[3, 4, 0, 0, 0, 0]);
             error.extend_from_slice(&mtu.to_be_bytes());
-            error.extend_from_slice(told);
+            error.extend_from_slice(quoted);
             let sum = !self::sum(0, &error[V4..]);
             error[V4 + 2..V4 + 4].copy_from_slice(&sum.to_be_bytes());
             Some(error)
         }
         (IpAddr::V6(sender), IpAddr::V6(other)) => {
-            let told = packet.get(..packet.len().min(TOLD_V6))?;
-            let length = u16::try_from(ERROR + told.len()).ok()?;
+            let quoted = packet.get(..packet.len().min(QUOTED_V6))?;
+            let length = u16::try_from(ERROR + quoted.len()).ok()?;
             let mut error = vec![0x60, 0, 0, 0, 0, 0, ICMP6, HOPS];
             error[4..6].copy_from_slice(&length.to_be_bytes());
             error.extend_from_slice(&other.octets());
@@ -124,7 +124,7 @@ pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
             // Packet too big (RFC 4443, 3.2).
             error.extend_from_slice(&[2, 0, 0, 0, 0, 0]);
             error.extend_from_slice(&mtu.to_be_bytes());
-            error.extend_from_slice(told);
+            error.extend_from_slice(quoted);
             // The checksum also covers a header of addresses, length and protocol.
             let besides = u32::from(length) + u32::from(ICMP6);
             let sum = !sum(besides, &error[8..]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_goes_between_the_addresses_of_its_header() {
+    fn addresses_are_read_from_header() {
         let pair = Some((CLIENT.into(), SERVER.into()));
         assert_eq!(ends(&v4(6, CLIENT, SERVER, &[0; 20])), pair);
         // An echo request is no error, and a later fragment of an error cannot be recognised as
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_belongs_to_the_packet_that_it_tells_of() {
+    fn icmp_error_follows_quoted_packet() {
         let sent = v4(17, CLIENT, SERVER, &[0; 8]);
         let answer = Some((SERVER.into(), CLIENT.into()));
         for kind in [3, 11, 12] {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_ip_goes_between_nobody() {
+    fn truncated_packets_have_no_addresses() {
         let error = [&[3, 0, 0, 0, 0, 0, 0, 0], &v4(17, CLIENT, SERVER, &[])[..]].concat();
         for whole in [v4(ICMP, ROUTER, CLIENT, &error), v6(6, [1; 16], [2; 16], &[])] {
             let is_error = whole[0] >> 4 == 4;
@@ -244,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_of_a_packet_that_is_too_long_is_told_how_long_it_may_be() {
+    fn packet_too_big_reports_mtu() {
         let mut sent = v4(17, CLIENT, SERVER, &[7; 1400]);
         assert_eq!(too_long(&sent, 1300), None, "routers may cut it");
         sent[6] = 0x40;
         let error = too_long(&sent, 1300).unwrap();
-        assert_eq!(error.len(), V4 + ERROR + TOLD_V4);
+        assert_eq!(error.len(), V4 + ERROR + QUOTED_V4);
         assert_eq!((sum(&error[..V4]), sum(&error[V4..])), (0xffff, 0xffff));
         assert_eq!(&error[V4..V4 + ERROR][..2], [3, 4]);
         assert_eq!(u16::from_be_bytes([error[V4 + 6], error[V4 + 7]]), 1300);
-        assert_eq!(&error[V4 + ERROR..], &sent[..TOLD_V4]);
+        assert_eq!(&error[V4 + ERROR..], &sent[..QUOTED_V4]);
         // It goes between the same two, in the other direction.
         assert_eq!(ends(&error), Some((SERVER.into(), CLIENT.into())));
         assert_eq!(addresses(&error), Some((SERVER.into(), CLIENT.into())));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_is_made_of_what_is_cut_off() {
+    fn truncated_packets_get_no_error() {
         let mut sent = v4(17, CLIENT, SERVER, &[7; 40]);
         sent[6] = 0x40;
         for length in 0..V4 {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_goes_to_or_comes_from_more_than_one_host() {
+    fn errors_are_unicast_only() {
         let odd = [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]];
         for odd in odd {
             for (from, to) in [(odd, SERVER), (CLIENT, odd)] {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn congestion_is_told_to_those_who_understand_and_the_checksum_stays_right() {
+    fn ecn_mark_keeps_checksum() {
         for (before, after) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11)] {
             for code_point in 0..64 {
                 let mut packet = v4(6, CLIENT, SERVER, &[7; 9]);

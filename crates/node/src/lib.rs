@@ -170,7 +170,7 @@ impl Node {
     /// Opens the sockets and starts the workers.
     ///
     /// # Errors
-    /// When an address is taken, or the configuration contradicts itself.
+    /// When an address is in use, or the configuration contradicts itself.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let mut node = Self::open(config, Vec::new())?;
         node.run(None)?;
@@ -200,14 +200,14 @@ impl Node {
         let waiting =
             ports.into_iter().zip(&outsides).map(worker).collect::<Result<Vec<_>, _>>()?;
         let (holds, life, before) = handover.finish()?;
-        let desks = outsides.iter().map(|outside| Arc::clone(&outside.desk)).collect();
-        let reloader = NodeReloader::new(desks, Arc::clone(&config));
-        let desk = outsides.first().map(|outside| &outside.desk);
+        let command_queues = outsides.iter().map(|outside| Arc::clone(&outside.commands)).collect();
+        let reloader = NodeReloader::new(command_queues, Arc::clone(&config));
+        let commands = outsides.first().map(|outside| &outside.commands);
         Ok(Self {
             address,
             local: waiting.iter().flat_map(Worker::local_addresses).collect(),
             rules: rules(&config, &waiting)?,
-            _members: Watch::of(config.members.as_deref(), desk)?,
+            _members: Watch::of(config.members.as_deref(), commands)?,
             outsides,
             config,
             reloader,
@@ -240,22 +240,22 @@ impl Node {
             }
         }
         for (number, outside) in self.outsides.iter().enumerate() {
-            health.into_iter().for_each(|health| outside.ticks.promise(health, number));
+            health.into_iter().for_each(|health| outside.ticks.register_heartbeats(health, number));
         }
         for (number, worker) in self.waiting.drain(..).enumerate() {
             let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
-            let (tell, told) = mpsc::channel();
+            let (number_sender, number_receiver) = mpsc::channel();
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                let _told = tell.send(clock::thread_number());
+                let _sent = number_sender.send(clock::thread_number());
                 if let Err(error) = tradewind_net::sandbox::bind_worker() {
                     tracing::warn!(%error, "a worker keeps all rights of its process");
                 }
                 worker.run(&stopped)
             });
             self.threads.push(thread?);
-            self.thread_numbers.extend(told.recv());
+            self.thread_numbers.extend(number_receiver.recv());
         }
         if !self.rules.is_empty() {
             let ticks = self.outsides.iter().map(|outside| Ticks::clone(&outside.ticks));

@@ -16,7 +16,7 @@ use tradewind_net::epoll::Waker;
 use tradewind_units::Duration;
 
 use crate::flow::Flow;
-use crate::mailbox::{Desk, Order};
+use crate::mailbox::{Command, CommandQueue};
 use crate::worker::Outside;
 use crate::{FlowError, Node, NodeError};
 
@@ -38,7 +38,7 @@ pub struct Listener {
     to: SocketAddr,
     number: u64,
     queue: Arc<Queue>,
-    desk: Arc<Desk>,
+    commands: Arc<CommandQueue>,
 }
 
 /// Flows that wait to be accepted.
@@ -66,7 +66,7 @@ impl Queue {
     }
 
     /// Returns whether another flow may wait; for the worker.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         let inside = self.lock();
         inside.end.is_none() && inside.waiting.len() < MOST_WAITING
     }
@@ -94,9 +94,9 @@ impl Queue {
 
 /// The worker's hold on a listener, which ends with the worker, however that ends.
 #[derive(Debug)]
-pub(crate) struct HeldQueue(pub(crate) Arc<Queue>);
+pub(crate) struct QueueGuard(pub(crate) Arc<Queue>);
 
-impl Drop for HeldQueue {
+impl Drop for QueueGuard {
     fn drop(&mut self) {
         self.0.end("its node has ended, or another listens there");
     }
@@ -113,7 +113,7 @@ impl Node {
         let refused = |key: &str, problem: &str| {
             Err(NodeError::Config { key: key.into(), problem: problem.into() })
         };
-        let [Outside { desk, .. }] = &self.outsides[..] else {
+        let [Outside { commands, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
         if self.config.operators.is_empty() {
@@ -123,11 +123,11 @@ impl Node {
         if !rules.any(|rule| rule.covers_address(destination)) {
             return refused("destinations", "none covers what is listened to");
         }
-        let (queue, desk) = (Arc::new(Queue::new()?), Arc::clone(desk));
+        let (queue, commands) = (Arc::new(Queue::new()?), Arc::clone(commands));
         let number = Flow::next_number();
-        let held = HeldQueue(Arc::clone(&queue));
-        desk.order(Order::Listen { number, to: destination, queue: held });
-        Ok(Listener { to: destination, number, queue, desk })
+        let held = QueueGuard(Arc::clone(&queue));
+        commands.send(Command::Listen { number, to: destination, queue: held });
+        Ok(Listener { to: destination, number, queue, commands })
     }
 }
 
@@ -175,6 +175,6 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.desk.order(Order::Leave { number: self.number, to: self.to });
+        self.commands.send(Command::Leave { number: self.number, to: self.to });
     }
 }

@@ -15,7 +15,7 @@ use tradewind_units::Duration;
 
 use crate::NodeError;
 use crate::config::NodeConfig;
-use crate::listener::HeldQueue;
+use crate::listener::QueueGuard;
 use crate::membership::Members;
 use crate::status::FlowStatus;
 
@@ -190,17 +190,17 @@ impl AsFd for Mailbox {
 
 /// The worker's hold on a flow, which ends with the worker, however that ends.
 #[derive(Debug)]
-pub(crate) struct Held(pub(crate) Arc<Mailbox>);
+pub(crate) struct MailboxGuard(pub(crate) Arc<Mailbox>);
 
-impl Drop for Held {
+impl Drop for MailboxGuard {
     fn drop(&mut self) {
         self.0.end("its node has ended");
     }
 }
 
-/// An order to a worker.
+/// A command to a worker.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum Command {
     /// Begin a flow, under a number that no other has, for a client of the program, if there is
     /// one.
     Register {
@@ -208,14 +208,14 @@ pub(crate) enum Order {
         client: Option<SocketAddr>,
         to: SocketAddr,
         delivery: Box<DeliveryPolicy>,
-        mailbox: Held,
+        mailbox: MailboxGuard,
     },
     /// Send a flow's queued datagrams.
     Collect { flow: u64 },
     /// End a flow.
     Close { flow: u64 },
     /// End conversations with an address in this program from now on.
-    Listen { number: u64, to: SocketAddr, queue: HeldQueue },
+    Listen { number: u64, to: SocketAddr, queue: QueueGuard },
     /// Stop doing so.
     Leave { number: u64, to: SocketAddr },
     /// Replace the members.
@@ -224,41 +224,41 @@ pub(crate) enum Order {
     Rules(Arc<NodeConfig>),
 }
 
-/// The queue of orders to one worker.
+/// The queue of commands to one worker.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct CommandQueue {
     /// `None` once the worker has ended.
-    orders: Mutex<Option<Vec<Order>>>,
+    commands: Mutex<Option<Vec<Command>>>,
     waker: Waker,
 }
 
-impl Desk {
+impl CommandQueue {
     pub(crate) fn new() -> Result<Self, NodeError> {
-        Ok(Self { orders: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
+        Ok(Self { commands: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
-    /// Queues an order. After the worker's end it is dropped, which ends its flow.
-    pub(crate) fn order(&self, order: Order) {
-        if let Some(orders) = &mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
-            orders.push(order);
+    /// Queues a command. After the worker's end it is dropped, which ends its flow.
+    pub(crate) fn send(&self, command: Command) {
+        if let Some(commands) = &mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner) {
+            commands.push(command);
             self.waker.ring();
         }
     }
 
-    /// Returns all queued orders; for the worker.
-    pub(crate) fn take(&self) -> Vec<Order> {
+    /// Returns all queued commands; for the worker.
+    pub(crate) fn take(&self) -> Vec<Command> {
         self.waker.silence();
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        orders.as_mut().map(std::mem::take).unwrap_or_default()
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Closes the queue; for the worker.
     pub(crate) fn close(&self) {
-        *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for CommandQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }

@@ -35,7 +35,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
-use crate::mailbox::{Desk, Order};
+use crate::mailbox::{Command, CommandQueue};
 
 /// Longest file that is read. Chosen: more than the most endpoints take.
 const MOST_MIB: u64 = 4;
@@ -233,25 +233,25 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch for a node whose only worker is at `desk`, if it has a file.
+    /// Begins to watch for a node whose only worker is at `commands`, if it has a file.
     pub(crate) fn of(
         file: Option<&Path>,
-        desk: Option<&Arc<Desk>>,
+        commands: Option<&Arc<CommandQueue>>,
     ) -> Result<Option<Self>, NodeError> {
-        let (Some(file), Some(desk)) = (file, desk) else { return Ok(None) };
-        Self::start(file.to_owned(), Arc::clone(desk)).map(Some)
+        let (Some(file), Some(commands)) = (file, commands) else { return Ok(None) };
+        Self::start(file.to_owned(), Arc::clone(commands)).map(Some)
     }
 
     /// Reads the file, and has the worker notified of each change.
-    fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
+    fn start(file: PathBuf, commands: Arc<CommandQueue>) -> Result<Self, NodeError> {
         let mut seen = stamp(&file);
-        desk.order(Order::Members(Box::new(Members::read(&file)?)));
+        commands.send(Command::Members(Box::new(Members::read(&file)?)));
         let look = move || {
             let now = stamp(&file);
             if now != seen {
                 seen = now;
                 match Members::read(&file) {
-                    Ok(members) => desk.order(Order::Members(Box::new(members))),
+                    Ok(members) => commands.send(Command::Members(Box::new(members))),
                     Err(error) => tracing::warn!(%error, "members stay as they were"),
                 }
             }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_found_by_id_and_by_identity() {
+    fn endpoints_are_found_by_id_and_identity() {
         let [relay, far] = [1, 2].map(text);
         let file = format!(
             "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far}, relays = [{{ {relay}, \
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_line() {
+    fn invalid_files_are_refused() {
         let [one, two] = [1, 2].map(text);
         let refused = |file: &str| Members::parse(file).unwrap_err().to_string();
         let twice = refused(&format!("relay = [{{ {one} }}, {{ {one} }}]"));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_and_endpoints_may_have_several_addresses() {
+    fn members_have_several_addresses() {
         let identity = |number| IdentityKey::from_entropy([number; 32]).public();
         let addresses = "address = ['192.0.2.1:7001', '[2001:db8::1]:7001']";
         let [relay, far] =

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_silent_is_forgotten() {
+    fn silent_entries_expire() {
         let (registry, now) = (Registry::default(), Timestamp::from_nanos(5));
         let (identity, address) =
             (PublicIdentity::from_bytes([1; 32]), SocketAddr::from(([192, 0, 2, 1], 7001)));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_silent_make_room() {
+    fn full_registry_evicts_silent() {
         let (registry, now) = (Registry::default(), Timestamp::from_nanos(5));
         let address = SocketAddr::from(([192, 0, 2, 1], 7001));
         let identity = |number: usize| {

@@ -6,7 +6,7 @@ use tradewind_grant::{IdentityKey, SignedGrant, SignedRevocations};
 
 use crate::NodeError;
 use crate::config::NodeConfig;
-use crate::mailbox::{Desk, Order};
+use crate::mailbox::{Command, CommandQueue};
 
 /// A node's identity, the further ones that it accepts, and its grant.
 type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
@@ -21,10 +21,10 @@ fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> 
         return Ok((identity.clone(), other_identities.clone(), grant.clone()));
     }
     let restart = "it takes an upgrade (SIGUSR2) or a restart";
-    let told = std::iter::once(&config.identity).chain(&config.other_identities);
+    let configured = std::iter::once(&config.identity).chain(&config.other_identities);
     let others: Vec<IdentityKey> =
-        told.clone().filter(|identity| identity.public() != present).cloned().collect();
-    if others.len() == told.count() {
+        configured.clone().filter(|identity| identity.public() != present).cloned().collect();
+    if others.len() == configured.count() {
         let problem = format!("packets go on under {present}, which is gone from it: {restart}");
         return Err(NodeError::Config { key: "identity".into(), problem });
     }
@@ -39,14 +39,14 @@ fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> 
 #[derive(Debug, Clone)]
 pub struct NodeReloader {
     /// By worker.
-    desks: Vec<Arc<Desk>>,
+    command_queues: Vec<Arc<CommandQueue>>,
     /// The configuration in force.
     current: Arc<Mutex<Arc<NodeConfig>>>,
 }
 
 impl NodeReloader {
-    pub(crate) fn new(desks: Vec<Arc<Desk>>, begun_with: Arc<NodeConfig>) -> Self {
-        Self { desks, current: Arc::new(Mutex::new(begun_with)) }
+    pub(crate) fn new(command_queues: Vec<Arc<CommandQueue>>, begun_with: Arc<NodeConfig>) -> Self {
+        Self { command_queues, current: Arc::new(Mutex::new(begun_with)) }
     }
 
     /// Prepares the part of `config` that [`NodeReloader::apply`] applies: operators, relays that
@@ -93,7 +93,9 @@ impl NodeReloader {
     /// Has every worker apply the prepared configuration. Whatever it no longer allows ends at
     /// once.
     pub fn apply(&self, ready: &Arc<NodeConfig>) {
-        self.desks.iter().for_each(|desk| desk.order(Order::Rules(Arc::clone(ready))));
+        self.command_queues
+            .iter()
+            .for_each(|commands| commands.send(Command::Rules(Arc::clone(ready))));
         *self.lock() = Arc::clone(ready);
     }
 

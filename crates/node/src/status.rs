@@ -52,21 +52,21 @@ impl FlowStatistics {
     }
 
     /// Adds a receiver's report of an interval.
-    pub(crate) fn add(&mut self, told: &Feedback) {
-        let [cache, in_stream, cross_stream] = told.recovered;
-        let lost = told.expected.saturating_sub(told.in_time).saturating_sub(told.late);
-        for (sum, told) in [
-            (&mut self.expected, told.expected),
-            (&mut self.in_time, told.in_time),
-            (&mut self.late, told.late),
+    pub(crate) fn add(&mut self, report: &Feedback) {
+        let [cache, in_stream, cross_stream] = report.recovered;
+        let lost = report.expected.saturating_sub(report.in_time).saturating_sub(report.late);
+        for (sum, count) in [
+            (&mut self.expected, report.expected),
+            (&mut self.in_time, report.in_time),
+            (&mut self.late, report.late),
             (&mut self.lost, lost),
-            (&mut self.lost_by_internet, told.lost_by_internet),
+            (&mut self.lost_by_internet, report.lost_by_internet),
             (&mut self.recovered_cache, cache),
             (&mut self.recovered_in_stream, in_stream),
             (&mut self.recovered_cross_stream, cross_stream),
         ] {
             // A receiver's report may hold any numbers.
-            *sum = sum.saturating_add(told);
+            *sum = sum.saturating_add(count);
         }
     }
 }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_are_added_up_and_divided() {
+    fn bills_are_summed_and_divided() {
         let bill = |bytes, usd_per_hour| Billed { bytes, usd: bytes as f64 * 1e-9, usd_per_hour };
         let sum: Billed =
             [bill(1000, None), bill(3000, Some(0.5)), bill(0, Some(0.25))].into_iter().sum();

@@ -33,7 +33,7 @@ impl Ticker {
 
     /// Has `health` expect heartbeats of it from now on, until the last handle of the ticks is
     /// dropped.
-    pub(crate) fn promise(&self, health: &Health, number: usize) {
+    pub(crate) fn register_heartbeats(&self, health: &Health, number: usize) {
         let worker = format!("packets {number}");
         self.heart.get_or_init(|| health.expect_heartbeats(worker, LONGEST_SILENCE));
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_have_gone_on_when_the_last_of_them_has_ticked() {
+    fn all_ticks_wait_for_slowest_worker() {
         let workers = [Ticks::default(), Ticks::default()];
         let mut all = AllTicks::of(workers.iter().map(Arc::clone));
         let mut look = |ticking: &[usize]| {
@@ -116,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_worker_ticks_no_more_lives_no_more() {
+    fn hung_worker_fails_liveness() {
         let (health, ticks) = (Health::new(), Ticks::default());
-        ticks.promise(&health, 0);
+        ticks.register_heartbeats(&health, 0);
         let later = Instant::now() + LONGEST_SILENCE + LONGEST_SILENCE;
         let fault = health.live_at(later).unwrap_err();
         assert!(fault.starts_with("packets 0: no heartbeat"), "{fault}");

@@ -21,7 +21,7 @@ use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::handover::Handover;
 use crate::interceptor::Gate;
-use crate::mailbox::Desk;
+use crate::mailbox::CommandQueue;
 use crate::record::Journal;
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
@@ -31,9 +31,9 @@ use crate::ticks::Ticks;
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Messages read at once from neighbours, and from applications.
 const BATCH: usize = 32;
-/// The tokens of the neighbours' sockets, and of the flows' orders.
+/// The tokens of the neighbours' sockets, and of the flows' commands.
 const NEIGHBOURS: u64 = 0;
-const DESK: u64 = 2;
+const COMMANDS: u64 = 2;
 /// The token of the TUN device to which others' packets are delivered.
 const TUNNEL: u64 = 3;
 /// Tokens of routes' sockets, and of those where conversations end: their ids above these.
@@ -50,19 +50,19 @@ impl Drop for Worker {
     }
 }
 
-/// The part of a worker that other threads use: counters, status, orders.
+/// The part of a worker that other threads use: counters, status, commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Outside {
     pub(crate) counts: Arc<Counts>,
     pub(crate) board: Board,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) commands: Arc<CommandQueue>,
     pub(crate) ticks: Ticks,
 }
 
 impl Outside {
     pub(crate) fn new() -> Result<Self, NodeError> {
         let (counts, board, ticks) = (Arc::default(), Board::default(), Ticks::default());
-        Ok(Self { counts, board, desk: Arc::new(Desk::new()?), ticks })
+        Ok(Self { counts, board, commands: Arc::new(CommandQueue::new()?), ticks })
     }
 }
 
@@ -86,13 +86,13 @@ impl Worker {
         outside: Outside,
         (shared, handover): (Shared, &mut Handover),
     ) -> Result<Self, NodeError> {
-        let (counts, desk) = (Arc::clone(&outside.counts), Arc::clone(&outside.desk));
-        let engine = Engine::new(config, port, counts, (desk, shared), handover)?;
+        let (counts, commands) = (Arc::clone(&outside.counts), Arc::clone(&outside.commands));
+        let engine = Engine::new(config, port, counts, (commands, shared), handover)?;
         let epoll = Epoll::new()?;
         for (number, port) in engine.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
         }
-        epoll.watch(&*engine.desk, DESK)?;
+        epoll.watch(&*engine.commands, COMMANDS)?;
         let mut packet = Vec::new();
         for id in engine.routes.ids() {
             let (token, local) = (ROUTES + u64::from(id), engine.routes.get(id));
@@ -195,7 +195,7 @@ impl Worker {
     /// Reads a socket, batch by batch.
     fn serve(&mut self, token: u64) -> Fetched {
         let mut all = Fetched::default();
-        if token == DESK {
+        if token == COMMANDS {
             let now = now();
             self.engine.handle_orders(now);
             self.engine.dispatch(now);

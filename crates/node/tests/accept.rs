@@ -96,7 +96,7 @@ fn collect(flow: &Flow, came: &mut BTreeSet<u32>) {
 type Holds<'a> = dyn Fn(u32, &BTreeSet<u32>, &BTreeSet<u32>) -> bool + 'a;
 
 #[test]
-fn each_side_hears_the_other_and_what_the_internet_loses_comes_back() {
+fn accepted_flow_recovers_losses_both_ways() {
     let world = world();
     let listener = world.receiver.listen(destination()).unwrap();
     let node = world.sender(1);
@@ -107,8 +107,8 @@ fn each_side_hears_the_other_and_what_the_internet_loses_comes_back() {
     let (mut next, begun) = (1, Instant::now());
     let mut until = |what: &str, holds: &Holds<'_>| {
         while !holds(next, &here_came, &there_came) {
-            let told = || (world.receiver.snapshot(), node.snapshot());
-            assert!(begun.elapsed() < TEST_TIMEOUT * 2, "{what} did not come: {:?}", told());
+            let snapshots = || (world.receiver.snapshot(), node.snapshot());
+            assert!(begun.elapsed() < TEST_TIMEOUT * 2, "{what} did not come: {:?}", snapshots());
             flow.send(&numbered(next)).unwrap();
             there.send(&numbered(next)).unwrap();
             next += 1;
@@ -128,14 +128,15 @@ fn each_side_hears_the_other_and_what_the_internet_loses_comes_back() {
     until("the packets", &|_, here, there| has_most(here) && has_most(there));
     assert!(world.receiver.snapshot().recovered_cache >= 25, "{:?}", world.receiver.snapshot());
     until("the status", &|_, _, _| {
-        let told = there.status(tradewind_node::status::Direction::Received);
-        told.and_then(|told| told.statistics)
+        let status = there.status(tradewind_node::status::Direction::Received);
+        status
+            .and_then(|status| status.statistics)
             .is_some_and(|statistics| statistics.recovered_cache >= 25)
     });
 }
 
 #[test]
-fn flows_of_several_programs_are_told_apart() {
+fn flows_of_programs_are_distinguished() {
     let world = world();
     let listener = world.receiver.listen(destination()).unwrap();
     let nodes = [1, 7].map(|number| world.sender(number));
@@ -157,7 +158,7 @@ fn flows_of_several_programs_are_told_apart() {
 }
 
 #[test]
-fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
+fn flows_outlive_their_listener() {
     let world = world();
     let older = world.receiver.listen(destination()).unwrap();
     let listener = world.receiver.listen(destination()).unwrap();
@@ -184,7 +185,7 @@ fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
 }
 
 #[test]
-fn what_nobody_could_reach_is_refused_in_one_line() {
+fn unreachable_listener_is_refused() {
     let world = world();
     let refused = |node: &Node, to: &str| node.listen(to.parse().unwrap()).unwrap_err().to_string();
     assert_eq!(

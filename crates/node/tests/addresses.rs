@@ -78,7 +78,7 @@ fn until(what: &str, node: &Node, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn nodes_answer_from_the_address_that_was_written_to() {
+fn nodes_reply_from_addressed_ip() {
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let far = Node::start(plain(4, any, &[2])).unwrap();
     let mut relay = NodeConfig { workers: 2, ..plain(2, any, &[]) };
@@ -97,16 +97,16 @@ fn nodes_answer_from_the_address_that_was_written_to() {
 }
 
 #[test]
-fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
+fn moved_gateway_is_found_at_configured_address() {
     let far = Node::start(plain(4, loopback(), &[])).unwrap();
     let wire = Wire::to(far.address());
     let (near, _) = near(hop(wire.address, 4), Vec::new(), loopback());
     let application = application(near.local_addresses()[0]);
     until("the first answer", &near, || is_answered(&application, 0));
     // A NAT that has restarted maps it to another port, at which it can be reached, too.
-    let (other, begun) = (wire.speak_from_elsewhere(), Instant::now());
+    let (other, begun) = (wire.send_from_elsewhere(), Instant::now());
     until("an answer from elsewhere", &near, || {
-        is_answered(&application, 1) && other.taken() > 0 && begun.elapsed() > ELSEWHERE_FOR
+        is_answered(&application, 1) && other.received() > 0 && begun.elapsed() > ELSEWHERE_FOR
     });
     // That mapping is gone, and the configured port leads there as before.
     other.end();
@@ -115,9 +115,9 @@ fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured
 
 /// A gateway without a listening address of its own reaches neighbours of either family.
 #[test]
-fn one_gateway_has_neighbours_of_both_families() {
+fn gateway_has_neighbours_of_both_families() {
     if UdpSocket::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED one_gateway_has_neighbours_of_both_families: this host has no IPv6");
+        eprintln!("SKIPPED gateway_has_neighbours_of_both_families: this host has no IPv6");
         return;
     }
     let grant = grant(identity(1).public(), "127.0.0.0/8:*");
@@ -132,7 +132,7 @@ fn one_gateway_has_neighbours_of_both_families() {
 
 /// A neighbour of which one address leads nowhere, whichever comes first.
 #[test]
-fn a_neighbour_is_reached_at_whichever_of_its_addresses_answers() {
+fn answering_address_is_used() {
     let (relay, far) = (
         Node::start(plain(2, loopback(), &[])).unwrap(),
         Node::start(plain(4, loopback(), &[2])).unwrap(),
@@ -181,7 +181,7 @@ fn echo_that_remembers() -> (SocketAddr, Arc<Mutex<BTreeSet<SocketAddr>>>) {
 
 /// Packets over the Internet alone, and those that are numbered, of one flow.
 #[test]
-fn a_flow_keeps_its_port_at_the_far_side_whichever_address_it_goes_to() {
+fn far_port_is_stable_across_addresses() {
     let far = Node::start(plain(4, loopback(), &[2])).unwrap();
     let relay = Node::start(plain(2, loopback(), &[])).unwrap();
     let ways = [Wire::to(far.address()), Wire::to(far.address())];

@@ -15,7 +15,7 @@ use nodes::hosts::{Process, Row, TEST_TIMEOUT, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::netns::Namespace;
 
-const TEST: &str = "what_came_back_says_that_it_met_congestion";
+const TEST: &str = "recovered_packets_carry_congestion_mark";
 const SERVER: &str = "10.89.2.2:9000";
 const DESTINATIONS: &str = "10.89.2.0/24:*";
 /// Explicit congestion notification in a service field: supported [RFC 3168].
@@ -130,7 +130,7 @@ fn nft(host: &Namespace, rules: &str) {
 /// Returns the packets that a counter has counted.
 fn counted(host: &Namespace, counter: &str) -> u64 {
     let list = || Command::new("nft").args(["list", "counter", "inet", "seen", counter]).output();
-    let told = String::from_utf8(host.run(list).unwrap().unwrap().stdout).unwrap();
-    let mut words = told.split_whitespace().skip_while(|word| *word != "packets");
+    let output = String::from_utf8(host.run(list).unwrap().unwrap().stdout).unwrap();
+    let mut words = output.split_whitespace().skip_while(|word| *word != "packets");
     words.nth(1).unwrap().parse().unwrap()
 }

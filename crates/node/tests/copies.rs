@@ -37,12 +37,12 @@ fn world() -> World {
     let wire = Wire::to(far.address());
     let socket = UdpSocket::bind(application()).unwrap();
     let (to, came) = (socket.local_addr().unwrap(), Arc::default());
-    let kept: Arc<Mutex<BTreeSet<u32>>> = Arc::clone(&came);
+    let received: Arc<Mutex<BTreeSet<u32>>> = Arc::clone(&came);
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];
         while let Ok((length, _)) = socket.recv_from(&mut buffer) {
             if let Some(number) = buffer[..length].get(4..8) {
-                kept.lock().unwrap().insert(u32::from_be_bytes(number.try_into().unwrap()));
+                received.lock().unwrap().insert(u32::from_be_bytes(number.try_into().unwrap()));
             }
         }
     });
@@ -93,8 +93,8 @@ impl World {
     fn until(&self, what: &str, next: &mut u32, send: impl Fn(u32), holds: impl Fn() -> bool) {
         let begun = Instant::now();
         while !holds() {
-            let told = || (self.far.snapshot(), self.relays[1].snapshot());
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {:?}", told());
+            let snapshots = || (self.far.snapshot(), self.relays[1].snapshot());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {:?}", snapshots());
             send(*next);
             *next += 1;
             std::thread::sleep(GAP);
@@ -128,7 +128,7 @@ fn mix(first: u32, send: impl Fn(u32, usize, bool)) -> [Vec<u32>; 2] {
 }
 
 #[test]
-fn key_frames_alone_come_back() {
+fn only_key_frames_are_recovered() {
     let world = world();
     let (near, application) = world.gateway("copies = { rtp_key_frames = true }", "");
     let send = |number, length, is_key| {
@@ -149,7 +149,7 @@ fn key_frames_alone_come_back() {
 }
 
 #[test]
-fn the_last_of_each_window_comes_back() {
+fn last_of_window_is_recovered() {
     let world = world();
     let (near, application) = world.gateway("copies = { last_after = '40 ms' }", "");
     let send = |number, length| {
@@ -179,7 +179,7 @@ fn the_last_of_each_window_comes_back() {
 }
 
 #[test]
-fn what_is_said_to_the_port_of_a_rule_is_copied_whatever_it_is() {
+fn rule_port_packets_are_copied() {
     let world = world();
     let copies = format!("copies = {{ ports = [{}] }}", world.to.port());
     let (near, application) = world.gateway(&copies, "");
@@ -190,7 +190,7 @@ fn what_is_said_to_the_port_of_a_rule_is_copied_whatever_it_is() {
 }
 
 #[test]
-fn no_more_is_copied_than_the_uplink_bears() {
+fn copies_stay_within_uplink() {
     let world = world();
     let (near, application) = world.gateway("", "uplink = '1 Mbit/s'");
     let send = |number, length| {
@@ -217,7 +217,7 @@ fn no_more_is_copied_than_the_uplink_bears() {
 }
 
 #[test]
-fn a_program_chooses_by_a_function_or_one_by_one() {
+fn program_chooses_copies() {
     let world = world();
     let config =
         NodeConfig::of_application(identity(1), grant(identity(1).public(), "127.0.0.0/8:*"));
@@ -254,7 +254,7 @@ fn a_program_chooses_by_a_function_or_one_by_one() {
 }
 
 #[test]
-fn copies_that_cannot_be_chosen_are_refused_in_one_line() {
+fn invalid_copy_rules_are_refused() {
     let world = world();
     let refused = |packet: &str| {
         let section = format!(

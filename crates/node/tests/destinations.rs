@@ -21,12 +21,12 @@ use tradewind_node::Node;
 
 type Test = fn(&Row);
 const TESTS: [(&str, Test); 6] = [
-    ("sources_outside_the_grant_are_dropped_and_counted", sources_are_granted),
-    ("packets_to_the_far_host_itself_are_dropped", own_host_is_refused),
-    ("conversations_end_when_their_destination_becomes_the_far_hosts", own_host_comes_later),
-    ("packets_to_the_far_host_itself_are_delivered_when_a_rule_names_it", own_host_is_named),
-    ("delivered_datagrams_that_come_back_are_not_taken_again", returned_go_on),
-    ("what_is_delivered_is_not_taken_where_own_datagrams_are", deliveries_are_not_taken),
+    ("ungranted_sources_are_dropped", sources_are_granted),
+    ("far_host_deliveries_are_refused", local_host_is_refused),
+    ("conversation_ends_when_far_host_gets_address", local_host_comes_later),
+    ("far_host_deliveries_need_a_rule", local_host_is_named),
+    ("returned_deliveries_are_not_intercepted", returned_go_on),
+    ("deliveries_are_not_intercepted", deliveries_are_not_intercepted),
 ];
 
 const RANGES: [&str; 2] = ["10.89.2.0/24:*", "[fd89:2::]/64:*"];
@@ -117,25 +117,25 @@ fn applications(row: &Row, near: &Node) -> Vec<UdpSocket> {
 
 /// Sends to all until `holds`, one round after another; returns how many replies each has had.
 fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usize> {
-    let (begun, mut heard) = (Instant::now(), vec![0; applications.len()]);
-    while !holds(&heard) {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{heard:?} answers came");
-        for (application, heard) in applications.iter().zip(&mut heard) {
+    let (begun, mut replies) = (Instant::now(), vec![0; applications.len()]);
+    while !holds(&replies) {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{replies:?} answers came");
+        for (application, replies) in applications.iter().zip(&mut replies) {
             let _refused = application.send(b"any");
             application.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
             while application.recv(&mut [0; 16]).is_ok() {
-                *heard += 1;
+                *replies += 1;
             }
         }
     }
-    heard
+    replies
 }
 
 /// Returns a near gateway that intercepts datagrams to the server, with a grant for packets of
 /// `sources`.
-fn taking_gateway(row: &Row, sources: &str, taken: &str) -> Node {
+fn intercepting_gateway(row: &Row, sources: &str, section: &str) -> Node {
     let far = identity(4).public();
-    let text = format!("{taken}\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}");
+    let text = format!("{section}\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}");
     let packet = text.parse::<toml::Table>().unwrap().into();
     let grant = Some(grant_with_sources(identity(1).public(), &RANGES.join(" "), sources));
     let config = of_gateway(&[packet], None, identity(1), grant).unwrap();
@@ -161,12 +161,12 @@ fn sources_are_granted(row: &Row) {
     let tun = format!("tun = {{ name = 'tw0', destinations = {RANGES:?} }}");
     let keeps = "preserve_source = ['10.89.0.0/16:*', '[fd89::]/16:*']";
     let puts_out = "tun = { name = 'tw1', sources = ['10.89.0.0/24:*', '[fd89::]/64:*'] }";
-    for (taken, more) in [(&tproxy, keeps), (&tun, puts_out)] {
+    for (section, more) in [(&tproxy, keeps), (&tun, puts_out)] {
         for sources in ["", "10.89.7.0/24 fd89:7::/64"] {
             let far = far_gateway(row, &RANGES, more);
-            let near = taking_gateway(row, sources, taken);
+            let near = intercepting_gateway(row, sources, section);
             write_until(row, &far, |counts| counts.foreign_sources);
-            assert_eq!(far.snapshot().delivered, 0, "{taken} under {sources:?}");
+            assert_eq!(far.snapshot().delivered, 0, "{section} under {sources:?}");
             let begun = Instant::now();
             while far.report().foreign_sources == 0 {
                 assert!(begun.elapsed() < TEST_TIMEOUT, "the report does not tell");
@@ -174,30 +174,30 @@ fn sources_are_granted(row: &Row) {
             drop(near);
         }
         let far = far_gateway(row, &RANGES, more);
-        let near = taking_gateway(row, granted, taken);
+        let near = intercepting_gateway(row, granted, section);
         write_until(row, &far, |counts| counts.delivered);
-        assert_eq!(far.snapshot().foreign_sources, 0, "{taken}");
+        assert_eq!(far.snapshot().foreign_sources, 0, "{section}");
         drop(near);
     }
 }
 
-fn own_host_is_refused(row: &Row) {
+fn local_host_is_refused(row: &Row) {
     let (at_far, _at_server) = (services(&row.far), services(&row.server));
     let far = far_gateway(row, &RANGES, "");
     let near = near_gateway(row, &[FAR[0], FAR[1], SERVERS[0], SERVERS[1]]);
     let applications = applications(row, &near);
-    let heard = talk(&applications, |heard| heard[2..].iter().all(|heard| *heard >= 20));
-    assert_eq!(heard[..2], [0, 0], "the far gateway's own host has answered");
+    let replies = talk(&applications, |replies| replies[2..].iter().all(|replies| *replies >= 20));
+    assert_eq!(replies[..2], [0, 0], "the far gateway's own host has answered");
     assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
     assert!(far.snapshot().dropped > 0);
 }
 
-fn own_host_comes_later(row: &Row) {
+fn local_host_comes_later(row: &Row) {
     let (at_far, at_server) = (services(&row.far), services(&row.server));
     let far = far_gateway(row, &RANGES, "");
     let near = near_gateway(row, &SERVERS);
     let applications = applications(row, &near);
-    talk(&applications, |heard| heard.iter().all(|heard| *heard > 0));
+    talk(&applications, |replies| replies.iter().all(|replies| *replies > 0));
     let before = far.snapshot().dropped;
     let addresses = ["addr add 10.89.2.2/32 dev lo", "addr add fd89:2::2/128 dev lo nodad"];
     batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
@@ -213,14 +213,14 @@ fn own_host_comes_later(row: &Row) {
     // They begin anew once the server's addresses are no longer local.
     let addresses = ["addr del 10.89.2.2/32 dev lo", "addr del fd89:2::2/128 dev lo"];
     batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
-    talk(&applications, |heard| heard.iter().all(|heard| *heard > 1));
+    talk(&applications, |replies| replies.iter().all(|replies| *replies > 1));
 }
 
-fn own_host_is_named(row: &Row) {
+fn local_host_is_named(row: &Row) {
     let _at_far = services(&row.far);
     let _far = far_gateway(row, &["10.89.2.1/32:9000", "[fd89:2::1]/128:9000"], "");
     let near = near_gateway(row, &FAR);
-    talk(&applications(row, &near), |heard| heard.iter().all(|heard| *heard > 0));
+    talk(&applications(row, &near), |replies| replies.iter().all(|replies| *replies > 0));
 }
 
 /// Most datagrams that were sent before a count and intercepted after it.
@@ -262,10 +262,10 @@ fn returned_go_on(row: &Row) {
             };
             until_delivered(1);
             // From here on each datagram is intercepted once, and so is its answer.
-            let taken = || [near.snapshot().taken, far.snapshot().taken];
-            let before = taken();
+            let counts = || [near.snapshot().taken, far.snapshot().taken];
+            let before = counts();
             let most = until_delivered(300) + IN_FLIGHT;
-            let more = taken().into_iter().zip(before).map(|(now, before)| now - before);
+            let more = counts().into_iter().zip(before).map(|(now, before)| now - before);
             for more in more {
                 assert!(more <= most as u64, "{more} of {most} intercepted, {preserves}");
             }
@@ -278,7 +278,7 @@ fn returned_go_on(row: &Row) {
 
 /// A near gateway that intercepts its own host's datagrams to the server, and delivers others'
 /// there.
-fn deliveries_are_not_taken(row: &Row) {
+fn deliveries_are_not_intercepted(row: &Row) {
     let packet = |text: String| toml::Value::from(text.parse::<toml::Table>().unwrap());
     let (near_key, far_key, operator) = (identity(1), identity(4), operator().public());
     let endpoint = |listen: &str| {

@@ -15,7 +15,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
 #[test]
-fn a_first_burst_comes_back() {
+fn first_burst_is_recovered() {
     // Relays report each second which flows they serve: waiting for that would be too late.
     let carriage = Carriage {
         service: Service::Caching,
@@ -27,7 +27,7 @@ fn a_first_burst_comes_back() {
     let world = world_of(carriage, None, Duration::ZERO, (2, 1), RelayServices::default());
     let (begun, side) = (Instant::now(), &world.sides[0]);
     while world.near.snapshot().paths_up == 0 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "no path over the relays:\n{}", world.told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no path over the relays:\n{}", world.describe());
         std::thread::sleep(Duration::from_millis(20));
     }
     // Relays report each second which flows they serve.
@@ -41,7 +41,7 @@ fn a_first_burst_comes_back() {
             begun.elapsed() < TEST_TIMEOUT,
             "{} of 40 came:\n{}",
             side.has_of(0..40),
-            world.told()
+            world.describe()
         );
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -50,14 +50,14 @@ fn a_first_burst_comes_back() {
 
 /// A flow that a program registers while another has the path open is protected from its beginning.
 #[test]
-fn a_first_burst_of_a_later_flow_comes_back() {
+fn first_burst_of_later_flow_is_recovered() {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[2])).unwrap());
     let wire = Wire::to(far.address());
     let grant = grant(identity(1).public(), "127.0.0.0/8:*");
     let config = NodeConfig::of_application(identity(1), grant);
     let node = Node::start(NodeConfig { listen: loopback(), ..config }).unwrap();
-    let told = || [&node, &far, &relays[0], &relays[1]].map(Node::snapshot);
+    let snapshots = || [&node, &far, &relays[0], &relays[1]].map(Node::snapshot);
     let register = |to| {
         let hops = relays.iter().zip(2..).map(|(relay, number)| hop(relay.address(), number));
         let (far, hops) = (hop(wire.address, 4), hops.collect::<Vec<_>>());
@@ -71,7 +71,7 @@ fn a_first_burst_of_a_later_flow_comes_back() {
     let first = register(to);
     let (begun, mut number) = (Instant::now(), 0_u64);
     while relays[1].snapshot().kept == 0 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "no copies: {:?}", told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no copies: {:?}", snapshots());
         first.send(&number.to_be_bytes()).unwrap();
         number += 1;
         std::thread::sleep(Duration::from_millis(20));
@@ -88,7 +88,7 @@ fn a_first_burst_of_a_later_flow_comes_back() {
     // On a busy machine a relay may run later than a receiver's last request.
     while came.lock().unwrap().len() < 34 {
         let count = came.lock().unwrap().len();
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{count} of 40 came: {:?}", told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{count} of 40 came: {:?}", snapshots());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(wire.lost() >= 15, "{} were lost", wire.lost());

@@ -54,11 +54,11 @@ impl World {
 
     fn register(&self, options: FlowOptions) -> Flow {
         let flow = self.application.register(self.echo, BUDGET, options).unwrap();
-        assert!(flow.wait_open(TEST_TIMEOUT).unwrap(), "{}", self.told());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap(), "{}", self.describe());
         flow
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let nodes = [&self.application, &self.far].into_iter().chain(&self.relays);
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
@@ -67,7 +67,7 @@ impl World {
     fn until(&self, what: &str, flow: &Flow, talk: &mut Talk, holds: impl Fn(&Talk) -> bool) {
         let begun = Instant::now();
         while !holds(talk) {
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.describe());
             talk.exchange(flow);
         }
     }
@@ -110,7 +110,7 @@ fn service(flow: &Flow) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
+fn flow_buys_service_on_loss() {
     let world = world();
     let flow = world.register(world.options());
     let mut talk = Talk::default();
@@ -124,9 +124,12 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
         flow.status(Direction::Sent).unwrap().statistics.unwrap().recovered_in_stream > 20
     });
     // Recovered packets were lost on the Internet nevertheless.
-    let told = flow.congestion().unwrap();
-    assert!(told.lost_by_internet > 20 && told.expected > told.lost_by_internet, "{told:?}");
-    assert!(told.share.is_some_and(|share| share.as_f64() > 0.05), "{told:?}");
+    let congestion = flow.congestion().unwrap();
+    assert!(
+        congestion.lost_by_internet > 20 && congestion.expected > congestion.lost_by_internet,
+        "{congestion:?}"
+    );
+    assert!(congestion.share.is_some_and(|share| share.as_f64() > 0.05), "{congestion:?}");
     world.until("the bill", &flow, &mut talk, |_| {
         let billed = flow.status(Direction::Sent).unwrap().billed;
         billed.is_some_and(|billed| billed.bytes > 10_000)
@@ -137,7 +140,7 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
 }
 
 #[test]
-fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
+fn cached_flow_recovers_losses() {
     let world = world();
     let flow = world.register(FlowOptions { service: Some(Service::Caching), ..world.options() });
     let mut talk = Talk::default();
@@ -153,7 +156,7 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
         let given_up = world.far.snapshot().lost + world.application.snapshot().lost;
         talk.has(first..first + 200) as u64 + given_up >= 200
     });
-    assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.told());
+    assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.describe());
 }
 
 /// Packets out of order are not lost: no congestion is reported, and no packet is requested again.
@@ -170,16 +173,16 @@ fn tenth_of_packets_25_ms_late_is_no_loss() {
     world.until("late packets", &flow, &mut talk, |talk| talk.next >= first + 300);
     let before = flow.congestion().unwrap();
     world.until("reports", &flow, &mut talk, |_| {
-        flow.congestion().is_some_and(|told| told.expected > before.expected + 500)
+        flow.congestion().is_some_and(|congestion| congestion.expected > before.expected + 500)
     });
-    let told = flow.congestion().unwrap();
-    let lost = told.lost_by_internet - before.lost_by_internet;
-    let expected = told.expected - before.expected;
-    assert!(lost * 20 <= expected, "{lost} of {expected}: {}", world.told());
+    let congestion = flow.congestion().unwrap();
+    let lost = congestion.lost_by_internet - before.lost_by_internet;
+    let expected = congestion.expected - before.expected;
+    assert!(lost * 20 <= expected, "{lost} of {expected}: {}", world.describe());
 }
 
 #[test]
-fn a_flow_goes_directly_while_the_relays_are_dead() {
+fn flow_is_direct_while_relays_are_down() {
     let mut world = world();
     let flow =
         world.register(FlowOptions { service: Some(Service::Forwarding), ..world.options() });
@@ -196,29 +199,29 @@ fn a_flow_goes_directly_while_the_relays_are_dead() {
         service(&flow).unwrap()
             == ("direct".into(), "the path over the relays does not answer".into())
     });
-    let told = flow.congestion().unwrap();
-    assert!(told.expected > 200, "packets that are forwarded are numbered: {told:?}");
+    let congestion = flow.congestion().unwrap();
+    assert!(congestion.expected > 200, "packets that are forwarded are numbered: {congestion:?}");
 }
 
 #[test]
-fn flows_come_and_go_and_share_one_path() {
+fn flows_share_one_path() {
     let world = world();
-    let kept = world.register(world.options());
+    let lasting = world.register(world.options());
     for _ in 0..20 {
         let flow = world.register(world.options());
         let mut talk = Talk::default();
         world.until("an answer", &flow, &mut talk, |talk| talk.has(0..talk.next) > 0);
     }
     let mut talk = Talk::default();
-    world.until("answers", &kept, &mut talk, |talk| talk.has(0..talk.next) > 20);
+    world.until("answers", &lasting, &mut talk, |talk| talk.has(0..talk.next) > 20);
     // In the report there is one that is sent, and one that is received; the others have ended.
-    world.until("the others' end", &kept, &mut talk, |_| {
+    world.until("the others' end", &lasting, &mut talk, |_| {
         world.application.report().flows.len() == 2
     });
 }
 
 #[test]
-fn a_flow_ends_with_its_node_and_wakes_who_waits() {
+fn node_end_wakes_flow_waiters() {
     let world = world();
     let flow = world.register(world.options());
     let application = world.application;
@@ -231,7 +234,7 @@ fn a_flow_ends_with_its_node_and_wakes_who_waits() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_in_one_line() {
+fn contradictory_options_are_refused() {
     let world = world();
     let refused = |options, budget| {
         let outcome = world.application.register(world.echo, budget, options);

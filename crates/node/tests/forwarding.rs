@@ -115,7 +115,7 @@ impl World {
 }
 
 #[test]
-fn an_application_that_knows_nothing_gets_its_answers_directly() {
+fn plain_application_gets_direct_replies() {
     let world = world(Carriage::DIRECT, "127.0.0.0/8:*");
     world.warm();
     for number in 1..100 {
@@ -128,7 +128,7 @@ fn an_application_that_knows_nothing_gets_its_answers_directly() {
 }
 
 #[test]
-fn both_ways_at_once_deliver_each_packet_once() {
+fn both_paths_deliver_once() {
     let world = world(over(Paths::Both), "127.0.0.0/8:*");
     world.warm();
     world.until("the overlay path", |world| world.near.snapshot().paths_up == 1);
@@ -155,7 +155,7 @@ fn both_ways_at_once_deliver_each_packet_once() {
 /// Trains and single datagrams arrive unaltered, whichever of the nodes seal headers alone and
 /// whichever all.
 #[test]
-fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
+fn leg_seal_is_per_node() {
     use LegSeal::{Headers, Whole};
     let all = [[Headers; 4], [Whole; 4], [Headers, Whole, Headers, Whole]];
     for seals in all.into_iter().chain([[Whole, Headers, Whole, Headers]]) {
@@ -170,8 +170,8 @@ fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
             .map(|number| vec![number; if number.is_multiple_of(32) { 90 } else { 500 }])
             .collect();
         for datagram in &missing {
-            let room = batch.push(world.near.local_addresses()[0], datagram.len()).unwrap();
-            room.copy_from_slice(datagram);
+            let buffer = batch.push(world.near.local_addresses()[0], datagram.len()).unwrap();
+            buffer.copy_from_slice(datagram);
         }
         batch.flush(&sender);
         let (mut incoming, begun) = (ReceiveBatch::new(8), Instant::now());
@@ -190,7 +190,7 @@ fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
 }
 
 #[test]
-fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
+fn dead_relay_costs_only_its_path() {
     let mut world = world(over(Paths::Overlay), "127.0.0.0/8:*");
     world.warm();
     world.until("packets over relays", |world| {
@@ -213,7 +213,7 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
 /// Two sections lead to one far endpoint, one of them over a relay that is dead behind one that is
 /// not.
 #[test]
-fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
+fn failed_path_does_not_block_another() {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[])).unwrap());
     let dead = UdpSocket::bind(loopback()).unwrap();
@@ -244,7 +244,7 @@ fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
 }
 
 #[test]
-fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
+fn oversized_for_relays_uses_internet() {
     let mut wire = None;
     let before_the_relay = |first| wire.insert(Wire::to(first)).address;
     let world = world_through(before_the_relay, over(Paths::Overlay), "127.0.0.0/8:*");
@@ -266,7 +266,7 @@ fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
 }
 
 #[test]
-fn what_the_grant_does_not_cover_is_not_delivered() {
+fn uncovered_destinations_are_not_delivered() {
     let world = world(over(Paths::Both), "10.0.0.0/8:*");
     for number in 0..20 {
         assert!(!world.round_trip(number));
@@ -276,7 +276,7 @@ fn what_the_grant_does_not_cover_is_not_delivered() {
 }
 
 #[test]
-fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
+fn contradictory_config_is_refused() {
     let named = Taken {
         destinations: vec!["*.example.com:443".parse().unwrap()],
         local_output: false,
@@ -330,7 +330,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
 }
 
 #[test]
-fn each_worker_tells_its_thread_and_what_it_has_taken() {
+fn workers_report_thread_and_counts() {
     let node = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
     let name = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap();
     let names: Vec<_> = node.workers().iter().map(|worker| name(worker.thread)).collect();
@@ -344,6 +344,6 @@ fn each_worker_tells_its_thread_and_what_it_has_taken() {
     while node.snapshot().received < 10 {
         assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", node.snapshot());
     }
-    let taken: Vec<u64> = node.workers().iter().map(|worker| worker.counts.received).collect();
-    assert!(taken == [10, 0] || taken == [0, 10], "{taken:?}");
+    let received: Vec<u64> = node.workers().iter().map(|worker| worker.counts.received).collect();
+    assert!(received == [10, 0] || received == [0, 10], "{received:?}");
 }

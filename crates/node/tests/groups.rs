@@ -106,7 +106,7 @@ impl Many {
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.describe());
             self.send();
         }
     }
@@ -144,11 +144,11 @@ impl Many {
         flows.filter(|flow| flow.direction == direction).collect()
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let fars = self.members.iter().flat_map(|member| &member.far);
         let nodes = [&self.near].into_iter().chain(&self.relays).chain(fars);
-        let told: String = nodes.map(|node| format!("{:?}\n", node.snapshot())).collect();
-        format!("{told}{:#?}", self.near.report())
+        let snapshots: String = nodes.map(|node| format!("{:?}\n", node.snapshot())).collect();
+        format!("{snapshots}{:#?}", self.near.report())
     }
 
     /// Returns the replies that the application has received, by the number that they reply to.
@@ -171,10 +171,10 @@ fn config(section: &str) -> Result<NodeConfig, NodeError> {
 }
 
 #[test]
-fn what_the_internet_loses_for_a_member_comes_from_its_relay_and_one_copy_serves_all() {
+fn group_losses_are_recovered_from_one_copy() {
     let mut many = Many::new("budget = '3 s'", &[&[0, 1], &[0, 1], &[0, 1]]);
     let flows = many.in_reach();
-    assert!(flows.iter().all(|flow| flow.service == "caching"), "{}", many.told());
+    assert!(flows.iter().all(|flow| flow.service == "caching"), "{}", many.describe());
     let before = (many.near.snapshot().copied, many.relays[1].snapshot().kept);
     let first = many.next;
     for (member, each) in many.members.iter().zip([4, 5, 7]) {
@@ -184,17 +184,17 @@ fn what_the_internet_loses_for_a_member_comes_from_its_relay_and_one_copy_serves
     let sent = many.next - first;
     let copied = many.near.snapshot().copied - before.0;
     // A copy that is not acknowledged in time on a busy machine is retransmitted.
-    assert!((200..sent * 3 / 2).contains(&copied), "{copied} of {sent}: {}", many.told());
+    assert!((200..sent * 3 / 2).contains(&copied), "{copied} of {sent}: {}", many.describe());
     let kept = many.relays[1].snapshot().kept - before.1;
     // The last packet before these may be counted with them.
-    assert!((190..=sent + 1).contains(&kept), "{kept} of {sent}: {}", many.told());
+    assert!((190..=sent + 1).contains(&kept), "{kept} of {sent}: {}", many.describe());
     for member in &many.members {
-        assert!(member.recovered() >= 20, "{}", many.told());
+        assert!(member.recovered() >= 20, "{}", many.describe());
     }
 }
 
 #[test]
-fn answers_of_all_members_come_back() {
+fn all_members_reply() {
     let mut many = Many::new("", &[&[0], &[0, 1], &[0, 2]]);
     many.in_reach();
     many.answers();
@@ -204,7 +204,7 @@ fn answers_of_all_members_come_back() {
     let mut answers = Vec::new();
     let wanted: Vec<u64> = (first..first + 50).flat_map(|number| [number; 3]).collect();
     while answers.len() < wanted.len() {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{answers:?}:\n{}", many.told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{answers:?}:\n{}", many.describe());
         answers.extend(
             many.answers().into_iter().filter(|number| (first..first + 50).contains(number)),
         );
@@ -220,7 +220,7 @@ fn answers_of_all_members_come_back() {
 }
 
 #[test]
-fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
+fn relays_only_group_falls_back_on_failure() {
     let how = "service = 'forwarding'\nways = 'relays'\nbudget = '3 s'";
     let mut many = Many::new(how, &[&[0], &[0, 1], &[0, 2]]);
     many.in_reach();
@@ -230,8 +230,8 @@ fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
     let near = many.near.address();
     many.members.iter().for_each(|member| member.wire.lose_each(near, COUNT));
     many.all_come(200, 0);
-    assert!(over_internet(&many) < PROBES, "{}", many.told());
-    assert!(many.relays.iter().all(|relay| relay.snapshot().kept >= 200), "{}", many.told());
+    assert!(over_internet(&many) < PROBES, "{}", many.describe());
+    assert!(many.relays.iter().all(|relay| relay.snapshot().kept >= 200), "{}", many.describe());
 
     // The second relay has one member behind it: that one gets its packets over the Internet, the
     // others over the relays.
@@ -243,16 +243,16 @@ fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
     many.until("packets over the Internet", |many| there(many) > before + PROBES);
     many.all_come(200, 0);
     let to_others = over_internet(&many) - there(&many);
-    assert!(to_others < PROBES && there(&many) > 200, "{to_others}:\n{}", many.told());
+    assert!(to_others < PROBES && there(&many) > 200, "{to_others}:\n{}", many.describe());
     many.relays.insert(1, Node::start(plain(3, address, &[2])).unwrap());
     many.in_reach();
     let before = there(&many);
     many.all_come(100, 0);
-    assert!(there(&many) < before + PROBES, "{}", many.told());
+    assert!(there(&many) < before + PROBES, "{}", many.describe());
 }
 
 #[test]
-fn a_member_that_starts_again_is_a_member_again() {
+fn restarted_member_rejoins() {
     let mut many = Many::new("budget = '3 s'", &[&[0, 1], &[0, 1]]);
     many.in_reach();
     many.members[0].start_again();
@@ -261,11 +261,11 @@ fn a_member_that_starts_again_is_a_member_again() {
     many.in_reach();
     many.members[0].wire.lose_each(many.near.address(), 4);
     many.all_come(100, 4);
-    assert!(many.members[0].recovered() >= 10, "{}", many.told());
+    assert!(many.members[0].recovered() >= 10, "{}", many.describe());
 }
 
 #[test]
-fn two_applications_are_two_conversations_of_one_group() {
+fn applications_are_separate_conversations() {
     // Packets over relays arrive first, in a conversation that members do not know.
     let (how, slow) = ("service = 'forwarding'\nbudget = '3 s'", Duration::from_millis(40));
     let mut many = Many::with_slow_internet(how, &[&[0, 1], &[0, 1]], slow);
@@ -275,18 +275,18 @@ fn two_applications_are_two_conversations_of_one_group() {
     let mut number: u64 = 1 << 40;
     let begun = Instant::now();
     while !many.members.iter().all(|member| member.has_of(1 << 40..u64::MAX) > 50) {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{}", many.told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{}", many.describe());
         let mut packet = [7; 1000];
         packet[..8].copy_from_slice(&number.to_be_bytes());
         other.send(&packet).unwrap();
         number += 1;
         many.send();
     }
-    assert_eq!(many.sent().len(), 2, "one flow to each member: {}", many.told());
+    assert_eq!(many.sent().len(), 2, "one flow to each member: {}", many.describe());
 }
 
 #[test]
-fn a_group_that_cannot_be_is_refused_in_one_line() {
+fn invalid_group_is_refused() {
     let hop = |place: u8| {
         format!("{{ address = '192.0.2.{place}:7001', identity = '{}' }}", identity(place).public())
     };
@@ -303,8 +303,8 @@ fn a_group_that_cannot_be_is_refused_in_one_line() {
     };
     let (a, b) = (hop(2), hop(3));
     let two = [member(10, &a), member(11, &format!("{a}, {b}"))];
-    let expect = |told: String, part: &str| {
-        assert!(told.contains(part) && !told.contains('\n'), "{told}");
+    let expect = |error: String, part: &str| {
+        assert!(error.contains(part) && !error.contains('\n'), "{error}");
     };
     expect(refusal(&[], ""), "expected 1 to 256 members");
     expect(refusal(&two, "service = 'coding'"), "expected `caching` or `forwarding`");

@@ -33,16 +33,16 @@ fn all_come(world: &World, first: u64) -> u64 {
 }
 
 #[test]
-fn a_relay_that_is_late_with_everything_holds_up_nobody() {
+fn late_relay_holds_up_nobody() {
     let world = world_with_a_slow_relay(Service::Caching, Duration::from_millis(400));
     let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     let before = world.near.snapshot().copied;
     all_come(&world, next);
-    assert!(world.near.snapshot().copied > before, "the relay was not used: {}", world.told());
+    assert!(world.near.snapshot().copied > before, "the relay was not used: {}", world.describe());
 }
 
 #[test]
-fn a_flood_at_the_relays_is_not_felt_on_the_internet_path() {
+fn relay_flood_spares_internet_path() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     let is_over = AtomicBool::new(false);
@@ -72,7 +72,7 @@ fn a_flood_at_the_relays_is_not_felt_on_the_internet_path() {
 }
 
 #[test]
-fn a_far_gateway_that_starts_again_is_found_again() {
+fn restarted_far_gateway_is_found() {
     let mut world = world(Service::Caching, 2, 1, RelayServices::default());
     let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     let Side { far, wire, sink, application } = world.sides.remove(0);
@@ -91,7 +91,7 @@ fn a_far_gateway_that_starts_again_is_found_again() {
 /// Jumps of the wall clock are tested with sessions, which get the time as an argument
 /// (`crates/packet/tests/sessions/main.rs`). No other code may read it.
 #[test]
-fn the_wall_clock_is_read_at_one_place() {
+fn wall_clock_is_read_in_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     for folder in [root.join("src"), root.join("../packet/src"), root.join("../fec/src")] {

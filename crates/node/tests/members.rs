@@ -88,8 +88,8 @@ impl Near {
     fn until(&self, what: &str, mut holds: impl FnMut(bool) -> bool) {
         let (begun, mut buffer) = (Instant::now(), [0; 64]);
         loop {
-            let told = (self.node.report(), self.node.snapshot());
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{told:?}");
+            let state = (self.node.report(), self.node.snapshot());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{state:?}");
             self.application.send(b"any").unwrap();
             let has_answer = self.application.recv(&mut buffer).is_ok();
             if holds(has_answer) {
@@ -104,7 +104,7 @@ fn relay(number: u8) -> Node {
 }
 
 #[test]
-fn packets_go_over_the_relay_that_is_measured_to_be_nearest_and_the_one_near_the_member() {
+fn nearest_relays_are_used() {
     let far = Node::start(plain(4, loopback(), &[2, 3, 5])).unwrap();
     let (distant, close, there) = (relay(2), relay(3), relay(5));
     let wire = Wire::slow(distant.address(), FARTHER, Vec::new());
@@ -116,11 +116,11 @@ fn packets_go_over_the_relay_that_is_measured_to_be_nearest_and_the_one_near_the
         has_answer && [&close, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
     });
     assert_eq!(distant.snapshot().forwarded, 0);
-    near.until("the report", |_| near.node.report().relays.iter().any(|told| told.is_nearest));
+    near.until("the report", |_| near.node.report().relays.iter().any(|relay| relay.is_nearest));
     let report = near.node.report();
-    let [distant_told, close_told] = &report.relays[..] else { panic!("{report:?}") };
-    assert!(close_told.is_nearest && !distant_told.is_nearest, "{report:?}");
-    assert!(distant_told.round_trip_ms.unwrap() >= FARTHER.as_secs_f64() * 1e3, "{report:?}");
+    let [distant_status, close_status] = &report.relays[..] else { panic!("{report:?}") };
+    assert!(close_status.is_nearest && !distant_status.is_nearest, "{report:?}");
+    assert!(distant_status.round_trip_ms.unwrap() >= FARTHER.as_secs_f64() * 1e3, "{report:?}");
     assert_eq!(report.endpoints[0].id, "berlin");
     drop(close);
     near.until("answers over the other relay", |has_answer| {
@@ -130,7 +130,7 @@ fn packets_go_over_the_relay_that_is_measured_to_be_nearest_and_the_one_near_the
 
 /// The first address of relay and endpoint is one where nobody is.
 #[test]
-fn members_are_reached_at_the_address_that_answers() {
+fn members_use_answering_address() {
     let far = Node::start(plain(4, loopback(), &[2])).unwrap();
     let relay = relay(2);
     let silent = UdpSocket::bind(loopback()).unwrap().local_addr().unwrap();
@@ -139,8 +139,8 @@ fn members_are_reached_at_the_address_that_answers() {
         format!("address = ['{silent}', '{}']\nidentity = '{identity}'\n", node.address())
     };
     let file = File::new("several");
-    let (relay_told, far_told) = (several(&relay, 2), several(&far, 4));
-    let text = format!("[[relay]]\n{relay_told}[[endpoint]]\nid = 'berlin'\n{far_told}");
+    let (relay_lines, far_lines) = (several(&relay, 2), several(&far, 4));
+    let text = format!("[[relay]]\n{relay_lines}[[endpoint]]\nid = 'berlin'\n{far_lines}");
     std::fs::write(&file.0, text).unwrap();
     let section =
         format!("listen = '127.0.0.1:0'\nto = '{}'\nfar = 'berlin'\nrelays = 'nearest'", echo());
@@ -150,7 +150,7 @@ fn members_are_reached_at_the_address_that_answers() {
 }
 
 #[test]
-fn a_member_that_moves_is_found_again_when_the_file_changes() {
+fn changed_members_file_moves_member() {
     let [first, second] =
         [4, 6].map(|number| Node::start(plain(number, loopback(), &[2])).unwrap());
     let relay = relay(2);
@@ -197,7 +197,7 @@ fn with_registry(name: &str, registry: SocketAddr, relay: (SocketAddr, u8)) -> F
 }
 
 #[test]
-fn endpoints_find_each_other_by_the_registry_and_again_after_one_has_moved() {
+fn registry_finds_moved_endpoint() {
     let services = RelayServices { is_registry: true, ..RelayServices::default() };
     // Each session of a relay with several threads may be on another one.
     let registry = NodeConfig { services, workers: 2, ..plain(3, loopback(), &[]) };
@@ -225,7 +225,7 @@ fn endpoints_find_each_other_by_the_registry_and_again_after_one_has_moved() {
 }
 
 #[test]
-fn members_that_are_not_there_are_told_in_one_line() {
+fn missing_members_are_refused() {
     let file = File::new("missing");
     let at = ("127.0.0.1:7001".parse().unwrap(), 2);
     file.write(&[at], at, at);
@@ -245,12 +245,12 @@ fn members_that_are_not_there_are_told_in_one_line() {
         "packet[0].relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
-    for (far, relays, told) in [
+    for (far, relays, expected) in [
         ("'berlin'", &*format!("[{address}]"), "far: `berlin` is an id of `members`"),
         (&*address, "'nearest'", "relays: `nearest` takes the relays of `members`"),
     ] {
         let line = refused(far, relays, None);
-        assert!(line.starts_with(&format!("packet[0].{told}")), "{line}");
+        assert!(line.starts_with(&format!("packet[0].{expected}")), "{line}");
     }
     let odd = refused("'berlin'", "'next'", Some(&file));
     assert!(odd.contains("expected a list of relays, or `nearest`"), "{odd}");

@@ -16,7 +16,7 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sysctl};
 use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
-const TEST: &str = "the_longest_datagram_that_a_path_takes_is_found_and_found_again";
+const TEST: &str = "path_mtu_is_found_and_updated";
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Headers: IPv4 and UDP, the seal, and the message's header before the application's bytes, in a
 /// conversation, and in one that is new to the far endpoint.

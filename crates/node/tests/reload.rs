@@ -90,8 +90,8 @@ impl World {
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
-            let told = [&self.near, &self.relay, &self.far].map(Node::snapshot);
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {told:?}");
+            let snapshots = [&self.near, &self.relay, &self.far].map(Node::snapshot);
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {snapshots:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -103,7 +103,7 @@ fn reload(node: &Node, config: NodeConfig) {
 }
 
 #[test]
-fn a_conversation_ends_when_its_destination_is_delivered_to_no_more() {
+fn conversation_ends_when_policy_drops_destination() {
     let world = world();
     let mut changed = far();
     changed.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()];
@@ -114,7 +114,7 @@ fn a_conversation_ends_when_its_destination_is_delivered_to_no_more() {
 }
 
 #[test]
-fn a_path_ends_at_a_relay_whose_next_hops_do_not_hold_it_any_more() {
+fn path_ends_when_next_hops_change() {
     let world = world();
     let mut changed = relay();
     changed.policy.next_hops = vec!["192.0.2.0/24:*".parse().unwrap()];
@@ -128,7 +128,7 @@ fn a_path_ends_at_a_relay_whose_next_hops_do_not_hold_it_any_more() {
 }
 
 #[test]
-fn sessions_end_with_the_operator_that_has_granted_them() {
+fn sessions_end_with_removed_operator() {
     let world = world();
     let changed =
         NodeConfig { operators: vec![OperatorKey::from_entropy([98; 32]).public()], ..relay() };
@@ -144,7 +144,7 @@ fn sessions_end_with_the_operator_that_has_granted_them() {
 }
 
 #[test]
-fn what_an_operator_revokes_ends_sessions_and_conversations() {
+fn revocation_ends_sessions_and_conversations() {
     let list = |version, gateways: &[u8]| {
         let gateways = gateways.iter().map(|number| identity(*number).public()).collect();
         let list = RevocationList { version, gateways, ..RevocationList::default() };

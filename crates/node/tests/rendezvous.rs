@@ -29,12 +29,12 @@ impl Sink {
         let socket = UdpSocket::bind(application()).unwrap();
         let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
         let sink = Self { address, numbers };
-        let kept = Arc::clone(&sink.numbers);
+        let received = Arc::clone(&sink.numbers);
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((_, _)) = socket.recv_from(&mut buffer) {
                 let number = u64::from_be_bytes(buffer[..8].try_into().unwrap());
-                kept.lock().unwrap().push(number);
+                received.lock().unwrap().push(number);
             }
         });
         sink
@@ -65,8 +65,8 @@ const KEPT: MessageStoreConfig = MessageStoreConfig {
 
 /// Returns a relay where packets wait. The sessions of sender and receiver may be on different
 /// threads.
-fn relay(listen: SocketAddr, kept: Option<MessageStoreConfig>) -> Node {
-    let services = RelayServices { rendezvous: kept, ..RelayServices::default() };
+fn relay(listen: SocketAddr, store: Option<MessageStoreConfig>) -> Node {
+    let services = RelayServices { rendezvous: store, ..RelayServices::default() };
     Node::start(NodeConfig { services, workers: 2, ..plain(2, listen, &[]) }).unwrap()
 }
 
@@ -145,7 +145,7 @@ fn own_grant(number: u8) -> SignedGrant {
 }
 
 #[test]
-fn what_was_sent_before_the_receiver_came_arrives_in_order_after_the_sender_has_left() {
+fn stored_packets_reach_later_receiver() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let sender = Sender::new(sink.address, relay.address());
     sender.write(0..80);
@@ -159,7 +159,7 @@ fn what_was_sent_before_the_receiver_came_arrives_in_order_after_the_sender_has_
 }
 
 #[test]
-fn packets_come_while_both_are_there_and_follow_a_receiver_that_moves() {
+fn packets_follow_moved_receiver() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let sender = Sender::new(sink.address, relay.address());
     let here = owner(relay.address());
@@ -173,14 +173,14 @@ fn packets_come_while_both_are_there_and_follow_a_receiver_that_moves() {
 }
 
 #[test]
-fn a_receiver_is_found_by_its_id_among_the_members() {
+fn receiver_is_found_by_member_id() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let file = format!("tradewind-rendezvous-{}.toml", std::process::id());
     let file = std::env::temp_dir().join(file);
     let berlin = identity(4).public();
     // Nobody is at that address, and it is not used.
-    let told = "[[endpoint]]\nid = 'berlin'\naddress = '127.0.0.1:9'\n";
-    std::fs::write(&file, format!("{told}identity = '{berlin}'\n")).unwrap();
+    let endpoint_lines = "[[endpoint]]\nid = 'berlin'\naddress = '127.0.0.1:9'\n";
+    std::fs::write(&file, format!("{endpoint_lines}identity = '{berlin}'\n")).unwrap();
     let by_identity = section(sink.address, relay.address(), "");
     let far = by_identity.lines().find(|line| line.starts_with("far")).unwrap();
     let packet: toml::Table = by_identity.replace(far, "far = 'berlin'").parse().unwrap();
@@ -196,7 +196,7 @@ fn a_receiver_is_found_by_its_id_among_the_members() {
 }
 
 #[test]
-fn losses_of_the_access_leg_are_made_good() {
+fn access_leg_losses_are_recovered() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let wire = Wire::to(relay.address());
     let sender = Sender::new(sink.address, wire.address);
@@ -210,7 +210,7 @@ fn losses_of_the_access_leg_are_made_good() {
 }
 
 #[test]
-fn what_a_relay_had_not_acknowledged_when_it_ended_comes_by_the_next_one() {
+fn unacknowledged_deposits_survive_relay_restart() {
     let sink = Sink::new();
     let first = relay(loopback(), Some(KEPT));
     let address = first.address();
@@ -227,7 +227,7 @@ fn what_a_relay_had_not_acknowledged_when_it_ended_comes_by_the_next_one() {
 }
 
 #[test]
-fn strangers_get_nothing_and_take_nothing_away() {
+fn unauthorized_peers_collect_nothing() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let sender = Sender::new(sink.address, relay.address());
     sender.write(0..20);
@@ -249,7 +249,7 @@ fn strangers_get_nothing_and_take_nothing_away() {
 }
 
 #[test]
-fn a_receiver_delivers_what_its_policy_covers_and_nothing_else() {
+fn rendezvous_receiver_applies_policy() {
     let (sink, relay) = (Sink::new(), relay(loopback(), Some(KEPT)));
     let sender = Sender::new(sink.address, relay.address());
     sender.write(0..20);
@@ -262,10 +262,10 @@ fn a_receiver_delivers_what_its_policy_covers_and_nothing_else() {
 }
 
 #[test]
-fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
-    let (sink, kept) =
+fn store_is_bounded_and_absence_reported() {
+    let (sink, store) =
         (Sink::new(), MessageStoreConfig { per_sender: Bytes::new(100_000), ..KEPT });
-    let small = relay(loopback(), Some(kept));
+    let small = relay(loopback(), Some(store));
     let sender = Sender::new(sink.address, small.address());
     sender.write(0..200);
     sender.until_deposited(200);
@@ -278,11 +278,11 @@ fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
     let none = relay(loopback(), None);
     let sender = Sender::new(sink.address, none.address());
     sender.write(0..5);
-    let is_told = || {
+    let is_reported = || {
         let report = sender.node.report();
         report.flows.iter().any(|flow| flow.why == "the relay does not answer" && flow.packets == 5)
     };
-    until("the report", is_told);
+    until("the report", is_reported);
     assert_eq!(sender.node.snapshot().deposited, 0);
     let report = sender.node.report();
     let [flow] = &report.flows[..] else { panic!("{report:?}") };
@@ -291,7 +291,7 @@ fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_one_line() {
+fn invalid_rendezvous_is_refused() {
     let at = loopback();
     let refused = |packet: String| sending(&packet).and_then(Node::start).unwrap_err().to_string();
     assert_eq!(refused(section(at, at, "keep = '25 h'")), "packet[0].keep: expected 1 s to 24 h");
@@ -339,15 +339,15 @@ fn what_is_wrong_is_told_in_one_line() {
         many(33, |number| 10 + number).unwrap_err().to_string(),
         "packet: expected at most 32 rendezvous at one relay"
     );
-    let kept = |message_store: &str| {
+    let relay_with = |message_store: &str| {
         let packet = format!("listen = '127.0.0.1:0'\nrendezvous = {message_store}");
         let packet: toml::Table = packet.parse().unwrap();
         of_relay(&packet.into(), identity(2)).and_then(Node::start)
     };
-    assert!(kept("{}").is_ok());
+    assert!(relay_with("{}").is_ok());
     assert_eq!(
-        kept("{ bytes = '1 MB', per_sender = '2 MB' }").unwrap_err().to_string(),
+        relay_with("{ bytes = '1 MB', per_sender = '2 MB' }").unwrap_err().to_string(),
         "packet.rendezvous: expected `per_sender` of 100 kB at least, and `bytes` of no less"
     );
-    assert!(kept("{ keep = '25 h' }").is_err());
+    assert!(relay_with("{ keep = '25 h' }").is_err());
 }

@@ -17,24 +17,24 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{PricePerGb, Ratio};
 
 #[test]
-fn a_cached_packet_is_pulled_from_the_relay_near_its_receiver() {
+fn cached_packet_is_recovered() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     world.lose_and_recover(next, 5, 4);
     let far = world.sides[0].far.snapshot();
-    assert!(far.recovered_cache >= 30, "{}", world.told());
+    assert!(far.recovered_cache >= 30, "{}", world.describe());
 }
 
 #[test]
-fn one_relay_is_ingress_and_egress_relay_at_once() {
+fn one_relay_serves_both_roles() {
     let world = world(Service::Caching, 1, 1, RelayServices::default());
     let next = world.warm(0, |world| world.relays[0].snapshot().kept > 20);
     world.lose_and_recover(next, 5, 4);
-    assert!(world.sides[0].far.snapshot().recovered_cache >= 30, "{}", world.told());
+    assert!(world.sides[0].far.snapshot().recovered_cache >= 30, "{}", world.describe());
 }
 
 #[test]
-fn a_coded_packet_is_solved_for_with_what_other_receivers_lend() {
+fn coded_packet_is_recovered_with_helpers() {
     let coding = Coding { packets: 3, repairs: 2, ..Coding::default() };
     let services = RelayServices { coding, in_stream: None, ..RelayServices::default() };
     let world = world(Service::Coding, 2, 3, services);
@@ -43,13 +43,13 @@ fn a_coded_packet_is_solved_for_with_what_other_receivers_lend() {
     // is not decoded.
     world.lose_and_recover(next, 5, 15);
     let [first, second, third] = [0, 1, 2].map(|side| world.sides[side].far.snapshot());
-    assert!(first.recovered_cross_stream >= 20, "{}", world.told());
-    assert!(second.lent + third.lent >= 20, "{}", world.told());
-    assert_eq!(first.recovered_in_stream, 0, "{}", world.told());
+    assert!(first.recovered_cross_stream >= 20, "{}", world.describe());
+    assert!(second.lent + third.lent >= 20, "{}", world.describe());
+    assert_eq!(first.recovered_in_stream, 0, "{}", world.describe());
 }
 
 #[test]
-fn a_flow_alone_is_solved_for_with_its_own_packets() {
+fn single_flow_is_recovered_in_stream() {
     // One repair packet more than losses: on a busy machine one more packet may be requested before
     // it arrives.
     let in_stream = Some(InStream { packets: 5, repairs: 2 });
@@ -57,11 +57,11 @@ fn a_flow_alone_is_solved_for_with_its_own_packets() {
         world(Service::Coding, 2, 1, RelayServices { in_stream, ..RelayServices::default() });
     let next = world.warm(0, |world| world.relays[0].snapshot().repairs > 20);
     world.lose_and_recover(next, 10, 8);
-    assert!(world.sides[0].far.snapshot().recovered_in_stream >= 10, "{}", world.told());
+    assert!(world.sides[0].far.snapshot().recovered_in_stream >= 10, "{}", world.describe());
 }
 
 #[test]
-fn replies_come_back_over_the_same_services() {
+fn replies_use_same_services() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     // The far gateway's packets are cached at the first relay, which is near the receiver of
     // replies.
@@ -70,7 +70,7 @@ fn replies_come_back_over_the_same_services() {
 }
 
 #[test]
-fn a_relay_that_dies_leaves_the_internet_path_alone_and_recovery_comes_back_with_it() {
+fn recovery_resumes_after_relay_restart() {
     let mut world = world(Service::Caching, 2, 1, RelayServices::default());
     let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     for place in [0, 1] {
@@ -100,7 +100,7 @@ fn a_relay_that_dies_leaves_the_internet_path_alone_and_recovery_comes_back_with
 }
 
 #[test]
-fn forged_and_replayed_requests_change_nothing_at_the_relay() {
+fn forged_and_replayed_requests_are_dropped() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     let wire = &world.sides[0].wire;
@@ -115,20 +115,20 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
         let first = next;
         world.until("quiet", &mut next, |world| world.sides[0].has_of(first..first + 100) == 100);
     }
-    let said = wire.weather.lock().unwrap().back.clone();
+    let messages = wire.weather.lock().unwrap().back.clone();
     let relay = world.relays[1].address();
     let is_sealed = |datagram: &[u8]| [0x14, 0x15].contains(&datagram[0]);
-    let said: Vec<_> =
-        said.iter().filter(|(to, datagram)| *to == relay && is_sealed(datagram)).collect();
-    assert!(said.len() > 20, "{} datagrams", said.len());
+    let messages: Vec<_> =
+        messages.iter().filter(|(to, datagram)| *to == relay && is_sealed(datagram)).collect();
+    assert!(messages.len() > 20, "{} datagrams", messages.len());
     let before = world.relays[1].snapshot();
-    for (to, datagram) in &said {
+    for (to, datagram) in &messages {
         wire.inject(*to, datagram);
         let mut forged = datagram.clone();
         *forged.last_mut().unwrap() ^= 1;
         wire.inject(*to, &forged);
     }
-    let count = said.len() as u64;
+    let count = messages.len() as u64;
     world.until("the relay's refusal", &mut next, |world| {
         let after = world.relays[1].snapshot();
         after.duplicates >= before.duplicates + count && after.dropped >= before.dropped + count
@@ -137,11 +137,11 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
     // machine.
     let answered = world.relays[1].snapshot().answered - before.answered;
     let asked = asked() - asked_before;
-    assert!(answered <= asked, "{answered} answers, {asked} asked for: {}", world.told());
+    assert!(answered <= asked, "{answered} answers, {asked} asked for: {}", world.describe());
 }
 
 #[test]
-fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
+fn status_has_recovery_and_cost() {
     let usd = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
     let services =
         RelayServices { to_relays: usd(0.02), to_endpoints: usd(0.09), ..RelayServices::default() };
@@ -174,7 +174,7 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
 }
 
 #[test]
-fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
+fn forwarded_flow_reports_statistics_and_cost() {
     let usd = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
     let services =
         RelayServices { to_relays: usd(0.02), to_endpoints: usd(0.09), ..RelayServices::default() };
@@ -198,11 +198,11 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     world.until("losses", &mut next, |world| statistics(world).lost >= 20);
     let before = statistics(&world);
     world.until("more of them", &mut next, |world| statistics(world).lost >= before.lost + 60);
-    let told = statistics(&world);
-    let (lost, expected) = (told.lost - before.lost, told.expected - before.expected);
+    let after = statistics(&world);
+    let (lost, expected) = (after.lost - before.lost, after.expected - before.expected);
     assert!((4 * lost..7 * lost).contains(&expected), "{lost} of {expected}");
     assert_eq!(
-        [told.recovered_cache, told.recovered_in_stream, told.recovered_cross_stream],
+        [after.recovered_cache, after.recovered_in_stream, after.recovered_cross_stream],
         [0; 3]
     );
     assert_eq!(world.relays.iter().map(|relay| relay.snapshot().kept).sum::<u64>(), 0);
@@ -223,7 +223,7 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
 }
 
 #[test]
-fn a_service_is_bought_when_the_internet_loses_too_much_and_not_before() {
+fn service_is_bought_on_loss() {
     let carriage = Carriage { budget_ms: 3000, ..Carriage::DIRECT };
     let bearable = Ratio::new(0.05).unwrap();
     let world =
@@ -235,7 +235,7 @@ fn a_service_is_bought_when_the_internet_loses_too_much_and_not_before() {
         !world.near.report().flows.is_empty() && why(world) == "the cheapest within its budget"
     });
     assert_eq!(service(&world), "direct");
-    assert_eq!(world.near.snapshot().copied, 0, "{}", world.told());
+    assert_eq!(world.near.snapshot().copied, 0, "{}", world.describe());
     world.sides[0].wire.lose_each(world.near.address(), 4);
     world.until("coding", &mut next, |world| service(world) == "coding");
     assert_eq!(why(&world), "another lost too much or came late");
@@ -245,7 +245,7 @@ fn a_service_is_bought_when_the_internet_loses_too_much_and_not_before() {
 }
 
 #[test]
-fn a_flow_that_chooses_goes_over_the_relays_while_the_internet_is_silent() {
+fn flow_uses_relays_while_internet_is_down() {
     let carriage = Carriage { budget_ms: 3000, ..Carriage::DIRECT };
     let bearable = Ratio::new(0.05).unwrap();
     let world =
@@ -274,7 +274,7 @@ fn a_flow_that_chooses_goes_over_the_relays_while_the_internet_is_silent() {
 }
 
 #[test]
-fn a_flow_for_which_the_internet_is_too_slow_is_forwarded() {
+fn slow_internet_flow_is_forwarded() {
     let carriage = Carriage { budget_ms: 40, ..Carriage::DIRECT };
     let (bearable, delay) = (Ratio::new(0.05).unwrap(), Duration::from_millis(200));
     let world = world_of(carriage, Some(bearable), delay, (2, 1), RelayServices::default());
@@ -289,5 +289,5 @@ fn a_flow_for_which_the_internet_is_too_slow_is_forwarded() {
     world.until("the packets over the relays", &mut next, |world| {
         world.sides[0].has_of(first..first + 200) == 200
     });
-    assert!(world.sides[0].wire.lost() >= 90, "{}", world.told());
+    assert!(world.sides[0].wire.lost() >= 90, "{}", world.describe());
 }

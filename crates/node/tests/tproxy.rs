@@ -20,8 +20,7 @@ use nodes::{identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask};
 
-const TEST: &str =
-    "datagrams_are_carried_under_their_own_address_and_go_their_old_way_whoever_dies";
+const TEST: &str = "intercepted_datagrams_survive_failures";
 
 /// The limit of conversations.
 const CONVERSATIONS: u16 = 1024;
@@ -237,13 +236,13 @@ impl Talk {
             let Ok(length) = self.socket.recv(&mut buffer) else { continue };
             let split = buffer.iter().position(|byte| *byte == b'|').unwrap();
             let peer: SocketAddr = str::from_utf8(&buffer[..split]).unwrap().parse().unwrap();
-            let told = &buffer[split + 1..length];
-            let number: [u8; 8] = told[..8].try_into().unwrap();
+            let content = &buffer[split + 1..length];
+            let number: [u8; 8] = content[..8].try_into().unwrap();
             // Earlier datagrams may have taken another path.
             if u64::from_be_bytes(number) < first {
                 continue;
             }
-            assert_eq!(told, number.repeat(numbers));
+            assert_eq!(content, number.repeat(numbers));
             seen = Some(peer);
             if peer.ip() == wanted {
                 let keeps_port =
@@ -259,7 +258,7 @@ impl Talk {
 fn answer(socket: &UdpSocket) {
     let mut buffer = [0; 2048];
     while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-        let told = [format!("{from}|").as_bytes(), &buffer[..length]].concat();
-        let _lost = socket.send_to(&told, from);
+        let reply = [format!("{from}|").as_bytes(), &buffer[..length]].concat();
+        let _lost = socket.send_to(&reply, from);
     }
 }

@@ -21,7 +21,7 @@ use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
 
-const TEST: &str = "packets_of_any_protocol_are_carried_whole_and_go_their_old_way_whoever_dies";
+const TEST: &str = "tunnelled_packets_survive_failures";
 
 /// The server, by family, and an address of the far host itself.
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
@@ -52,31 +52,31 @@ impl Hosts {
             host.run(|| answer(address)).unwrap();
         }
         let older = Talks::new(self);
-        older.wait_until_heard("over the old way");
+        older.wait_until_answered("over the old way");
         let mut far = self.far_gateway();
         for _ in 0..2 {
             let near = self.near_gateway();
             self.set_closed(true);
-            older.wait_until_heard("in conversations that are older than the gateway");
+            older.wait_until_answered("in conversations that are older than the gateway");
             let younger = Talks::new(self);
-            younger.wait_until_heard("in younger conversations");
+            younger.wait_until_answered("in younger conversations");
             assert_eq!(self.pieces(), [0; 4], "packets were fragmented");
             self.set_closed(false);
             let killed = Instant::now();
             drop(near);
-            older.wait_until_heard("over the old way");
-            younger.wait_until_heard("over the old way");
+            older.wait_until_answered("over the old way");
+            younger.wait_until_answered("over the old way");
             println!("{} ms after SIGKILL all had answers again", killed.elapsed().as_millis());
             assert!(!self.has_route(&self.0.near), "a route outlived its gateway");
         }
 
         let mut near = self.near_gateway();
         self.set_closed(true);
-        older.wait_until_heard("through the new near gateway");
+        older.wait_until_answered("through the new near gateway");
         for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
             gateway.upgrade();
             let changed = Instant::now();
-            older.wait_until_heard("through a gateway's successor");
+            older.wait_until_answered("through a gateway's successor");
             println!(
                 "{} ms after the {whose} gateway's successor took over",
                 changed.elapsed().as_millis()
@@ -86,24 +86,24 @@ impl Hosts {
             self.set_closed(false);
             gateway.set_halted(true);
             let halted = Instant::now();
-            older.wait_until_heard("round a gateway that hangs");
+            older.wait_until_answered("round a gateway that hangs");
             println!("{} ms after the {whose} gateway hung", halted.elapsed().as_millis());
             gateway.set_halted(false);
             self.set_closed(true);
-            older.wait_until_heard("through a gateway that went on");
+            older.wait_until_answered("through a gateway that went on");
         }
         self.set_closed(false);
         let killed = Instant::now();
         drop(far);
-        older.wait_until_heard("round a dead far gateway");
+        older.wait_until_answered("round a dead far gateway");
         println!("{} ms after the far gateway's", killed.elapsed().as_millis());
         far = self.far_gateway();
         self.set_closed(true);
-        older.wait_until_heard("through the new far gateway");
+        older.wait_until_answered("through the new far gateway");
         near.end();
         far.end();
         self.set_closed(false);
-        older.wait_until_heard("over the old way after an orderly end");
+        older.wait_until_answered("over the old way after an orderly end");
         for host in [&self.0.near, &self.0.far] {
             assert!(!self.has_route(host), "a route outlived its gateway");
         }
@@ -207,21 +207,21 @@ impl Talks {
 
     /// Sends, in each, until a whole reply has arrived; and to a port where nobody is, until ICMP
     /// reports that.
-    fn wait_until_heard(&self, how: &str) {
+    fn wait_until_answered(&self, how: &str) {
         for socket in &self.sockets {
-            let heard = wait_for(|| {
+            let answered = wait_for(|| {
                 let _lost = socket.send(&[7; 1000]);
                 socket.recv(&mut [0; 2048]).is_ok_and(|length| length == 1000)
             });
-            assert!(heard, "no datagram came {how} from {:?}", socket.peer_addr());
+            assert!(answered, "no datagram came {how} from {:?}", socket.peer_addr());
         }
         for socket in &self.sockets {
             let nobody = SocketAddr::new(socket.peer_addr().unwrap().ip(), 9);
             let near = socket.try_clone().unwrap();
             near.connect(nobody).unwrap();
             let refused = wait_for(|| {
-                let told = near.send(&[7; 10]).and_then(|_| near.recv(&mut [0; 16]));
-                told.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+                let result = near.send(&[7; 10]).and_then(|_| near.recv(&mut [0; 16]));
+                result.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
             });
             near.connect(SocketAddr::new(nobody.ip(), 9000)).unwrap();
             assert!(refused, "nothing told {how} that nobody is at {nobody}");

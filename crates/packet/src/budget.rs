@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_given_than_the_burst_and_the_rate() {
+    fn budget_respects_burst_and_rate() {
         let mut budget = Budget::new(Allowance { per_second: 100, burst: 10 });
         let mut given = 0;
         for millis in 0..1000_u64 {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_in_any_case_is_paid_back_first() {
+    fn forced_spending_is_repaid() {
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
         let mut budget = Budget::new(Allowance { per_second: 100, burst: 10 });
         budget.spend(at(0), 15);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn returned_tokens_are_reusable() {
         let mut budget = Budget::new(Allowance { per_second: 1, burst: 10 });
         assert!(budget.take(Timestamp::ZERO, 10));
         budget.give_back(4);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing() {
+    fn clock_going_back_adds_no_tokens() {
         let mut budget = Budget::new(Allowance { per_second: 1, burst: 1 });
         assert!(budget.take(Timestamp::from_nanos(5_000_000_000), 1));
         assert!(!budget.take(Timestamp::ZERO, 1));

@@ -28,7 +28,7 @@ pub(crate) struct Early {
     /// Shares by neighbour. A packet that was taken counts until it expires.
     shares: Shares<Place>,
     /// Packets by flow, in order of arrival.
-    kept: BTreeMap<(FlowNumber, u64), Kept>,
+    packets: BTreeMap<(FlowNumber, u64), EarlyPacket>,
     next: u64,
 }
 
@@ -41,7 +41,7 @@ struct Place {
 
 /// A packet that came too early.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct EarlyPacket {
     came: Timestamp,
     /// The sender of the copy.
     pub(crate) from: Peer,
@@ -53,7 +53,7 @@ pub(crate) struct Kept {
     payload: Vec<u8>,
 }
 
-impl Kept {
+impl EarlyPacket {
     pub(crate) fn source(&self) -> Source<'_> {
         let Self { packet, service, class, payload, .. } = self;
         Source { packet: *packet, service: *service, class: *class, payload }
@@ -63,7 +63,7 @@ impl Kept {
 impl Early {
     pub(crate) fn new() -> Self {
         let bounds = Bounds { age: AGE, bytes: BYTES, count: PACKETS };
-        Self { shares: Shares::new(bounds), kept: BTreeMap::new(), next: 0 }
+        Self { shares: Shares::new(bounds), packets: BTreeMap::new(), next: 0 }
     }
 
     /// Keeps a packet; returns how many others expired or were evicted without being taken.
@@ -73,11 +73,11 @@ impl Early {
         (from, number): (Peer, u64),
         source: Source<'_>,
     ) -> usize {
-        let Self { shares, kept, next } = self;
+        let Self { shares, packets, next } = self;
         let (owner, bytes) = (Tenant(from.0), source.payload.len() as u64);
         let mut gone = 0;
         let mut forget = |place: Place| {
-            gone += usize::from(kept.remove(&place.key).is_some());
+            gone += usize::from(packets.remove(&place.key).is_some());
             place.bytes
         };
         shares.expire_of(owner, now, &mut forget);
@@ -87,16 +87,17 @@ impl Early {
         shares.add(now, owner, Place { key, bytes }, bytes);
         let Source { packet, service, class, payload } = source;
         let payload = payload.to_vec();
-        kept.insert(key, Kept { came: now, from, number, packet, service, class, payload });
+        packets
+            .insert(key, EarlyPacket { came: now, from, number, packet, service, class, payload });
         gone
     }
 
     /// Takes the packets of a flow that are not too old, in order of arrival.
-    pub(crate) fn take(&mut self, now: Timestamp, flow: FlowNumber) -> Vec<Kept> {
-        let of_flow = self.kept.range((flow, 0)..=(flow, u64::MAX));
+    pub(crate) fn take(&mut self, now: Timestamp, flow: FlowNumber) -> Vec<EarlyPacket> {
+        let of_flow = self.packets.range((flow, 0)..=(flow, u64::MAX));
         let keys: Vec<(FlowNumber, u64)> = of_flow.map(|(key, _)| *key).collect();
-        let taken = keys.into_iter().filter_map(|key| self.kept.remove(&key));
-        taken.filter(|it| now.since(it.came) <= AGE).collect()
+        let removed = keys.into_iter().filter_map(|key| self.packets.remove(&key));
+        removed.filter(|it| now.since(it.came) <= AGE).collect()
     }
 }
 
@@ -115,12 +116,12 @@ mod tests {
         early.keep(now, (Peer(from), sequence), source)
     }
 
-    fn sequences(taken: &[Kept]) -> Vec<u64> {
-        taken.iter().map(|it| it.source().packet.sequence).collect()
+    fn sequences(packets: &[EarlyPacket]) -> Vec<u64> {
+        packets.iter().map(|it| it.source().packet.sequence).collect()
     }
 
     #[test]
-    fn packets_of_one_flow_are_taken_once_in_order() {
+    fn early_packets_are_removed_once_in_order() {
         let mut early = Early::new();
         for sequence in 0..3 {
             keep(&mut early, at(sequence), 1, (5, sequence));
@@ -132,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_floods_takes_no_room_of_others() {
+    fn flooding_neighbour_evicts_own_packets() {
         let mut early = Early::new();
         keep(&mut early, at(0), 2, (9, 0));
         let gone: usize = (0..PACKETS as u64 * 2)
             .map(|sequence| keep(&mut early, at(1), 1, (sequence, sequence)))
             .sum();
         assert_eq!(gone, PACKETS + 1);
-        assert_eq!(early.kept.len(), PACKETS);
+        assert_eq!(early.packets.len(), PACKETS);
         assert_eq!(sequences(&early.take(at(1), FlowNumber(9))), [0]);
         // Packets that nobody takes expire when the same neighbour sends the next.
         assert_eq!(keep(&mut early, at(2000), 1, (1, 0)), PACKETS - 1);

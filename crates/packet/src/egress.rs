@@ -24,7 +24,7 @@
 mod blocks;
 mod presence;
 mod recovery;
-mod wishes;
+mod requests;
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ use crate::timers::Timers;
 pub use blocks::KeepBlocks;
 use blocks::{BlockKey, Blocks};
 use presence::Receivers;
-pub use wishes::{MOST_ASKED, MOST_ASKED_OF_ONE};
-use wishes::{Wish, Wishes};
+pub use requests::{MOST_ASKED, MOST_ASKED_OF_ONE};
+use requests::{Request, Requests};
 
 /// Most flows of one egress relay. Chosen: as many as of an ingress relay.
 pub const MOST_FLOWS: usize = 262_144;
@@ -97,7 +97,7 @@ impl Default for EgressConfig {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    Wait(Wish),
+    Wait(Request),
     Help(BlockKey),
     Expiry,
 }
@@ -115,7 +115,7 @@ pub struct Egress {
     cache: Store,
     early: Early,
     blocks: Blocks,
-    wishes: Wishes,
+    requests: Requests,
     recoveries: BTreeMap<u64, BlockKey>,
     next_recovery: u64,
     is_expiry_set: bool,
@@ -136,7 +136,7 @@ impl Egress {
             cache: Store::new(config.cache),
             early: Early::new(),
             blocks: Blocks::new(config.blocks),
-            wishes: Wishes::default(),
+            requests: Requests::default(),
             recoveries: BTreeMap::new(),
             next_recovery: 0,
             is_expiry_set: false,
@@ -228,11 +228,11 @@ impl Egress {
         match done {
             Err(reason) => self.outbox.drop(reason),
             Ok(()) => {
-                let is_back = self.receivers.hear(now, from);
+                let is_back = self.receivers.note_message(now, from);
                 if is_back || (is_sign_of_life && self.receivers.is_presence_due(now, from)) {
                     // Repeated with each keepalive: if the report got lost, the receiver's flows
                     // would not be coded.
-                    self.tell_presence(from, true);
+                    self.report_presence(from, true);
                 }
             }
         }
@@ -240,8 +240,8 @@ impl Egress {
 
     /// Handles the packets of a flow that came before it was served.
     pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber) {
-        for kept in self.early.take(now, flow) {
-            self.handle_message(now, kept.from, Message::Source(kept.source()));
+        for early in self.early.take(now, flow) {
+            self.handle_message(now, early.from, Message::Source(early.source()));
         }
     }
 
@@ -277,12 +277,12 @@ impl Egress {
             let alone = std::slice::from_ref(&flow.receiver);
             for receiver in group.map_or(alone, |group| &group[..]) {
                 if self.outbox.send(*receiver, &Message::Source(source)).is_some() {
-                    self.outbox.tell(Event::Forwarded(packet));
+                    self.outbox.emit(Event::Forwarded(packet));
                 }
             }
         }
         if is_kept {
-            self.outbox.tell(Event::Kept(packet));
+            self.outbox.emit(Event::Cached(packet));
             self.set_expiry(now);
             self.serve_those_waiting(now, packet);
         }
@@ -299,42 +299,42 @@ impl Egress {
         if !self.receivers.may_ask(now, from, items) {
             return Err(DropReason::OverBudget);
         }
-        self.outbox.tell(Event::Asked { flow: nack.flow, items });
+        self.outbox.emit(Event::Asked { flow: nack.flow, items });
         self.set_expiry(now);
         for sequence in nack.ranges.sequences() {
-            self.ask(now, flow.tenant, (PacketId { flow: nack.flow, sequence }, from));
+            self.handle_request(now, flow.tenant, (PacketId { flow: nack.flow, sequence }, from));
         }
         Ok(())
     }
 
-    fn ask(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) {
-        if !self.wishes.remember(now, tenant, wish) {
+    fn handle_request(&mut self, now: Timestamp, tenant: Tenant, request: Request) {
+        if !self.requests.remember(now, tenant, request) {
             return self.outbox.drop(DropReason::TableFull);
         }
-        if self.wishes.answers(wish).is_some_and(|answers| answers >= MOST_ANSWERS) {
+        if self.requests.answers(request).is_some_and(|answers| answers >= MOST_ANSWERS) {
             return self.outbox.drop(DropReason::Answered);
         }
-        self.blocks.expire_covering(now, wish.0);
+        self.blocks.expire_covering(now, request.0);
         // A request that waits cannot be served yet; a repeated one prolongs the wait.
-        if self.wishes.waits_until(wish).is_none() && self.serve(now, wish) {
+        if self.requests.waits_until(request).is_none() && self.serve(now, request) {
             return;
         }
         let until = now + self.config.wait_within;
-        self.wishes.set_wait(wish, Some(until));
-        self.timers.set(until, Timer::Wait(wish));
+        self.requests.set_wait(request, Some(until));
+        self.timers.set(until, Timer::Wait(request));
     }
 
     /// Serves the requests that wait for `packet`, after something that may recover it has arrived.
     fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
-        for wish in self.wishes.waiting_for(packet) {
-            if self.serve(now, wish) {
-                self.wishes.set_wait(wish, None);
+        for request in self.requests.waiting_for(packet) {
+            if self.serve(now, request) {
+                self.requests.set_wait(request, None);
             }
         }
     }
 
     /// Tries to recover a packet; returns whether that is done or in progress.
-    fn serve(&mut self, now: Timestamp, (packet, receiver): Wish) -> bool {
+    fn serve(&mut self, now: Timestamp, (packet, receiver): Request) -> bool {
         if let Some(payload) = self.cache.get(now, packet) {
             let message = Message::Recovered { packet, means: RecoverySource::Cache, payload };
             self.outbox.send(receiver, &message);
@@ -344,9 +344,9 @@ impl Egress {
         self.serve_in_stream(packet, receiver) || self.serve_cross_stream(now, packet)
     }
 
-    fn count_answer(&mut self, wish: Wish, way: Arrival) {
-        self.wishes.count_answer(wish);
-        self.outbox.tell(Event::Answered { packet: wish.0, way });
+    fn count_answer(&mut self, request: Request, way: Arrival) {
+        self.requests.count_answer(request);
+        self.outbox.emit(Event::Answered { packet: request.0, way });
     }
 
     fn set_expiry(&mut self, now: Timestamp) {
@@ -360,23 +360,23 @@ impl Egress {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
-                Timer::Wait(wish) => self.give_up(at, wish),
+                Timer::Wait(request) => self.give_up(at, request),
                 Timer::Help(key) => self.end_recovery(now, at, key),
                 Timer::Expiry => self.expire(now),
             }
         }
     }
 
-    fn give_up(&mut self, at: Timestamp, wish: Wish) {
-        let packet = wish.0;
-        if self.wishes.waits_until(wish) == Some(at) {
-            self.wishes.set_wait(wish, None);
+    fn give_up(&mut self, at: Timestamp, request: Request) {
+        let packet = request.0;
+        if self.requests.waits_until(request) == Some(at) {
+            self.requests.set_wait(request, None);
             self.blocks.forget_wanted(packet);
             let failure = match self.blocks.covering(packet) {
                 Some(_) => Failure::TooFewRepairs,
                 None => Failure::Unknown,
             };
-            self.outbox.tell(Event::Failed { packet, failure });
+            self.outbox.emit(Event::Failed { packet, failure });
         }
     }
 
@@ -388,8 +388,8 @@ impl Egress {
         }
         // A request is remembered as long as anything that could answer it.
         let age = self.config.blocks.age.max(self.config.cache.age);
-        self.wishes.forget_older_than(now, age);
-        if !(self.cache.is_empty() && self.blocks.is_empty() && self.wishes.is_empty()) {
+        self.requests.forget_older_than(now, age);
+        if !(self.cache.is_empty() && self.blocks.is_empty() && self.requests.is_empty()) {
             self.set_expiry(now);
         }
     }
@@ -402,7 +402,7 @@ impl Egress {
             packets: self.cache.len(),
             bytes: self.cache.bytes() + self.blocks.bytes(),
             blocks: self.blocks.len(),
-            requests: self.wishes.len(),
+            requests: self.requests.len(),
         }
     }
 

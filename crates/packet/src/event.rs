@@ -110,7 +110,7 @@ pub enum Event {
     /// `[JQ A, lines 17 and 18]`.
     Uncoded(PacketId),
     /// Egress relay: a packet is kept.
-    Kept(PacketId),
+    Cached(PacketId),
     /// Egress relay: packets were requested.
     Asked {
         /// The flow.

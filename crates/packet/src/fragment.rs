@@ -109,7 +109,7 @@ struct Partial {
 struct Conversation {
     waiting: usize,
     over: VecDeque<u32>,
-    heard: Timestamp,
+    last_received: Timestamp,
 }
 
 impl<O: Ord + Copy> Joiner<O> {
@@ -159,7 +159,7 @@ impl<O: Ord + Copy> Joiner<O> {
             return Joined::Useless;
         }
         let known = self.conversations.entry((owner, conversation)).or_default();
-        known.heard = now;
+        known.last_received = now;
         if known.over.contains(&datagram) {
             return Joined::Useless;
         }
@@ -192,8 +192,9 @@ impl<O: Ord + Copy> Joiner<O> {
         let late = self.waiting.iter().filter(|(_, partial)| partial.ends <= now);
         let late: Vec<_> = late.map(|(key, _)| *key).collect();
         late.into_iter().for_each(|key| self.give_up(key));
-        self.conversations
-            .retain(|_, known| known.waiting > 0 || now.since(known.heard) < REMEMBERED_FOR);
+        self.conversations.retain(|_, known| {
+            known.waiting > 0 || now.since(known.last_received) < REMEMBERED_FOR
+        });
     }
 
     /// Forgets a conversation that is over.

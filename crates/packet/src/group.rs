@@ -114,21 +114,21 @@ impl MemberKeys {
         }
     }
 
-    /// Opens a packet in `room`; returns `None` when it is not as its sender sealed it.
+    /// Opens a packet in `buffer`; returns `None` when it is not as its sender sealed it.
     #[must_use]
     pub fn open<'a>(
         &self,
         packet: PacketId,
         sealed: &[u8],
-        room: &'a mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
     ) -> Option<&'a [u8]> {
         let (epoch, sealed) = sealed.split_first()?;
         let keys = [self.last.as_ref(), self.before.as_ref()];
         let is_named = |key: &&GroupKey| key.epoch == *epoch && key.flow == packet.flow;
         let key = keys.into_iter().flatten().find(is_named)?;
-        room.clear();
-        room.extend_from_slice(sealed);
-        key.open(packet.sequence, room)
+        buffer.clear();
+        buffer.extend_from_slice(sealed);
+        key.open(packet.sequence, buffer)
     }
 }
 
@@ -155,15 +155,15 @@ mod tests {
     }
 
     fn opens(keys: &MemberKeys, packet: PacketId, sealed: &[u8]) -> bool {
-        let mut room = Vec::new();
-        let opened = keys.open(packet, sealed, &mut room);
+        let mut buffer = Vec::new();
+        let opened = keys.open(packet, sealed, &mut buffer);
         opened.is_some_and(|message| {
             Message::parse(message) == Ok(Message::Datagram { conversation: 3, payload: b"word" })
         })
     }
 
     #[test]
-    fn a_packet_opens_as_itself_and_as_nothing_else() {
+    fn group_packet_opens_only_as_itself() {
         let key = GroupKey::new(FLOW, 0, Secret(&[1; KEY_BYTES]));
         let mut keys = MemberKeys::default();
         let packet = sealed(&key, 5);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn two_epochs_are_open_at_a_time() {
+    fn two_epochs_are_accepted() {
         let all: Vec<GroupKey> =
             (0..3_u8).map(|epoch| GroupKey::new(FLOW, epoch, Secret(&[epoch; 32]))).collect();
         let mut keys = MemberKeys::default();
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_printed() {
+    fn group_key_is_not_printed() {
         let key = GroupKey::new(FLOW, 0, Secret(&[0xab; KEY_BYTES]));
-        let told = Message::GroupKey { flow: FLOW, epoch: 0, key: key.secret() };
-        assert!(format!("{told:?}").contains("[secret]"));
-        assert!(!format!("{told:?} {key:?}").contains("171"));
+        let message = Message::GroupKey { flow: FLOW, epoch: 0, key: key.secret() };
+        assert!(format!("{message:?}").contains("[secret]"));
+        assert!(!format!("{message:?} {key:?}").contains("171"));
     }
 }

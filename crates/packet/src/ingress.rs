@@ -146,7 +146,7 @@ pub struct Ingress {
     coder: Coder,
     early: Early,
     /// Senders to be acknowledged before anything is sent, each once.
-    owed: Vec<Peer>,
+    ack_due: Vec<Peer>,
     timers: Timers<Timer>,
     outbox: Outbox,
 }
@@ -172,7 +172,7 @@ impl Ingress {
             egresses: Tally::default(),
             coder: Coder::new(config.coding, config.first_block),
             early: Early::new(),
-            owed: Vec::new(),
+            ack_due: Vec::new(),
             timers: Timers::default(),
             outbox: Outbox::default(),
         }
@@ -290,11 +290,11 @@ impl Ingress {
 
     /// Handles the copies of a flow that came before it was served.
     pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber, mut beside: Option<Beside<'_>>) {
-        for kept in self.early.take(now, flow) {
+        for early in self.early.take(now, flow) {
             let again =
                 beside.as_mut().map(|Beside { name, egress }| Beside { name: *name, egress });
-            let (number, source) = (kept.number, kept.source());
-            self.handle(now, kept.from, Message::Copy { number, source }, again);
+            let (number, source) = (early.number, early.source());
+            self.handle(now, early.from, Message::Copy { number, source }, again);
         }
     }
 
@@ -329,14 +329,14 @@ impl Ingress {
         let is_behind = number + 1 < arrivals.end();
         let is_new = arrivals.insert(number);
         if let Some(acknowledging) = self.config.acknowledging {
-            match arrivals.owe(now, &acknowledging, !is_new) {
-                access::Owed::AtOnce => {
+            match arrivals.note_unacknowledged(now, &acknowledging, !is_new) {
+                access::AckDue::AtOnce => {
                     let seen = arrivals.acknowledge();
                     self.outbox.send(from, &Message::Acknowledgement(seen));
                 }
-                access::Owed::Now => self.owed.push(from),
-                access::Owed::At(due) => self.timers.set(due, Timer::Acknowledge(from)),
-                access::Owed::Later => {}
+                access::AckDue::Now => self.ack_due.push(from),
+                access::AckDue::At(due) => self.timers.set(due, Timer::Acknowledge(from)),
+                access::AckDue::Later => {}
             }
         }
         if !is_new {
@@ -378,7 +378,7 @@ impl Ingress {
         // The presence of a group's members has no effect: its flow is not coded.
         if state.group.is_empty() && state.is_online != is_online {
             state.is_online = is_online;
-            self.outbox.tell(Event::Presence { flow, is_online });
+            self.outbox.emit(Event::Presence { flow, is_online });
         }
         Ok(())
     }
@@ -406,13 +406,13 @@ impl Ingress {
 
     /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
-        let mut owed = std::mem::take(&mut self.owed);
-        for peer in owed.drain(..) {
-            if self.senders.get_mut(&peer).is_some_and(|it| it.arrivals.settle()) {
+        let mut ack_due = std::mem::take(&mut self.ack_due);
+        for peer in ack_due.drain(..) {
+            if self.senders.get_mut(&peer).is_some_and(|it| it.arrivals.take_reported()) {
                 self.acknowledge(peer);
             }
         }
-        self.owed = owed;
+        self.ack_due = ack_due;
         self.outbox.poll_transmit()
     }
 
@@ -451,7 +451,7 @@ fn pass_on(
         _ => outbox.send(to, &message).is_some(),
     };
     if is_passed_on {
-        outbox.tell(Event::Forwarded(source.packet));
+        outbox.emit(Event::Forwarded(source.packet));
     }
 }
 

@@ -59,6 +59,7 @@
 //! Not here: the choice of a flow's service (`plan::service`).
 
 pub mod budget;
+mod capacity;
 mod early;
 pub mod egress;
 pub mod event;
@@ -74,7 +75,6 @@ pub mod outbox;
 pub mod path_mtu;
 pub mod receiver;
 pub mod rendezvous;
-mod room;
 mod round_trip;
 pub mod sender;
 pub mod session;

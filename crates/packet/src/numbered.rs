@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::room;
+use crate::capacity;
 
 /// Gaps that may be kept beside the known numbers, for late ones. Chosen: more than packets
 /// overtake each other.
@@ -92,8 +92,8 @@ impl<T> Series<T> {
         if self.near.is_empty() {
             self.first = number;
         }
-        let room = 2 * self.known + SPARE_GAPS;
-        let Some(place) = self.place(number).filter(|place| *place <= room) else {
+        let most_places = 2 * self.known + SPARE_GAPS;
+        let Some(place) = self.place(number).filter(|place| *place <= most_places) else {
             self.far.insert(number, value);
             return;
         };
@@ -130,7 +130,7 @@ impl<T> Series<T> {
                 .extend(apart.filter_map(|(place, value)| Some((first + place as u64, value?))));
             self.known = 0;
         } else {
-            room::give_back(&mut self.near);
+            capacity::give_back(&mut self.near);
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     /// The last number, and others near it.
     #[test]
-    fn there_is_no_number_beyond_the_last() {
+    fn last_number_is_the_maximum() {
         let mut numbered = Numbered::default();
         for number in [u64::MAX, 0, u64::MAX - 1, u64::MAX - 70] {
             numbered.insert((), number, number);
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map(
+        fn numbered_agrees_with_map(
             changes in prop::collection::vec((0..3_u8, steps(), 0..3_u8), 1..400),
         ) {
             let (mut numbered, mut map) = (Numbered::default(), BTreeMap::new());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_far_apart_take_no_more_room_than_there_are() {
+    fn sparse_numbers_use_bounded_memory() {
         let mut numbered = Numbered::default();
         for number in 0..10_000_u64 {
             numbered.insert((), number * 60, ());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_back_whichever_number_stays() {
+    fn memory_is_freed_whichever_number_stays() {
         let last = 100_000 - 1;
         for stays in [0, last / 2, last] {
             let mut numbered = Numbered::default();
@@ -218,8 +218,8 @@ mod tests {
                 assert_eq!(numbered.remove((), number), Some(number));
             }
             assert_eq!(numbered.get((), stays), Some(&stays));
-            let room = numbered.owners[&()].near.capacity();
-            assert!(room <= 2 * room::SPARE, "{room} places for one number");
+            let places = numbered.owners[&()].near.capacity();
+            assert!(places <= 2 * capacity::SPARE, "{places} places for one number");
         }
     }
 }

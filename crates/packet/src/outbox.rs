@@ -98,11 +98,11 @@ impl Outbox {
 
     /// Counts a drop.
     pub(crate) fn drop(&mut self, reason: DropReason) {
-        self.tell(Event::Dropped(reason));
+        self.emit(Event::Dropped(reason));
     }
 
     /// Queues an event.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn emit(&mut self, event: Event) {
         if self.events.len() < MOST_EVENTS {
             self.events.push_back(event);
         } else {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_leave_in_order_whatever_was_taken_between() {
+    fn outbox_keeps_order() {
         let mut outbox = Outbox::default();
         let mut expected = 0;
         for round in 0..20_000_u64 {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_bounded_and_counted() {
+    fn unread_output_is_bounded() {
         let mut outbox = Outbox::default();
         let most = MOST_QUEUED_BYTES / 10 + 10;
         for round in 0..most {

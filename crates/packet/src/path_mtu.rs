@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_takes_is_found_to_four_bytes() {
+    fn mtu_is_found_to_four_bytes() {
         for limit in (1200..=1480).chain([4_000, 8_952, 9_000]) {
             let mut now = Timestamp::ZERO;
             let mut machine = PathMtu::new(now);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_takes_less_than_before_is_noticed() {
+    fn smaller_mtu_is_noticed() {
         let mut now = Timestamp::ZERO;
         let mut machine = PathMtu::new(now);
         run(&mut machine, &mut now, 1472, Duration::from_secs(15));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_takes_more_is_found_out_in_ten_minutes_and_few_probes_are_sent_until_then() {
+    fn larger_mtu_is_found_within_ten_minutes() {
         let mut now = Timestamp::ZERO;
         let mut machine = PathMtu::new(now);
         run(&mut machine, &mut now, 1300, Duration::from_secs(15));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_elsewhere_is_searched_anew_at_once() {
+    fn changed_path_restarts_search() {
         let mut now = Timestamp::ZERO;
         let mut machine = PathMtu::new(now);
         run(&mut machine, &mut now, 1300, Duration::from_secs(15));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_nothing_changes_nothing() {
+    fn unsolicited_answer_is_ignored() {
         let mut machine = PathMtu::new(Timestamp::ZERO);
         machine.arrived(8_952);
         assert_eq!(machine.poll(Timestamp::ZERO, ROUND_TRIP), Some(1472));

@@ -128,7 +128,7 @@ impl Receiver {
 
     /// Returns whether a packet has come, or is too old by now.
     #[must_use]
-    pub fn has_taken(&self, packet: PacketId) -> bool {
+    pub fn has_arrived(&self, packet: PacketId) -> bool {
         let state = self.flows.get(&packet.flow);
         state.is_some_and(|state| state.window.look(packet.sequence) != Seen::New)
     }
@@ -142,7 +142,7 @@ impl Receiver {
             state.detector.set_path(path.round_trip, path.recovery_deadline);
             state.missing.set_path(path.round_trip, path.recovery_deadline);
             if is_new_keeper {
-                state.missing.ask_at_once();
+                state.missing.request_at_once();
             }
             self.rearm(number);
         }
@@ -301,7 +301,7 @@ impl Receiver {
                 self.outbox.drop(DropReason::QueueFull);
             }
         }
-        self.outbox.tell(Event::Delivered { packet, way, after, is_late });
+        self.outbox.emit(Event::Delivered { packet, way, after, is_late });
         state.blocks.add_source(packet, payload, &mut self.solved);
         if state.flow.is_coded() {
             self.lent.insert(now, OWN, packet, payload);
@@ -338,7 +338,7 @@ impl Receiver {
     fn lose(state: &mut State, packet: PacketId, outbox: &mut Outbox) {
         state.counts.lost += 1;
         state.counts.lost_by_internet += 1;
-        outbox.tell(Event::Lost(packet));
+        outbox.emit(Event::Lost(packet));
     }
 
     /// Accepts the packets of solved blocks, until no further block is solved by them.
@@ -379,7 +379,7 @@ impl Receiver {
                     self.timers.set(now + every, Timer::Feedback);
                 }
                 Timer::Keepalive => {
-                    self.keep_alive(now);
+                    self.send_keepalives(now);
                     let every = self.config.keepalive_every.unwrap_or(Duration::MAX);
                     self.timers.set(now + every, Timer::Keepalive);
                 }
@@ -413,7 +413,7 @@ impl Receiver {
         let items = u32::try_from(self.scratch.len()).unwrap_or(u32::MAX);
         if items > 0 {
             if state.asks.take(now, items) {
-                missing::ask(keeper, number, &self.scratch, &mut self.outbox);
+                missing::request(keeper, number, &self.scratch, &mut self.outbox);
             } else {
                 self.outbox.drop(DropReason::OverBudget);
             }

@@ -285,7 +285,7 @@ impl Sender {
         let Some(leg) = self.legs.get_mut(&peer) else { return };
         let number = leg.next_number();
         self.outbox.send(peer, &Message::Copy { number, source });
-        self.outbox.tell(Event::CopySent { packet: source.packet, resent: 0 });
+        self.outbox.emit(Event::CopySent { packet: source.packet, resent: 0 });
         if let Some(arq) = &self.config.arq
             && let Some(due) = leg.remember(now, number, (source, worth), arq)
         {
@@ -313,7 +313,7 @@ impl Sender {
                     self.resend(now, from);
                 }
             },
-            Message::Feedback(told) => self.take_feedback(from, told),
+            Message::Feedback(feedback) => self.take_feedback(from, feedback),
             Message::Keepalive { is_answer: false, nonce } if self.knows(from) => {
                 self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
             }
@@ -326,13 +326,13 @@ impl Sender {
             || self.flows.values().any(|state| state.flow.receiver == Some(peer))
     }
 
-    fn take_feedback(&mut self, from: Peer, told: Feedback) {
-        match self.flows.get(&told.flow) {
+    fn take_feedback(&mut self, from: Peer, feedback: Feedback) {
+        match self.flows.get(&feedback.flow) {
             None => self.outbox.drop(DropReason::UnknownFlow),
             Some(state) if state.flow.receiver != Some(from) => {
                 self.outbox.drop(DropReason::WrongPeer);
             }
-            Some(_) => self.outbox.tell(Event::Feedback(told)),
+            Some(_) => self.outbox.emit(Event::Feedback(feedback)),
         }
     }
 
@@ -345,7 +345,7 @@ impl Sender {
                 return self.outbox.drop(DropReason::OverBudget);
             }
             self.outbox.send(peer, &Message::Copy { number, source });
-            self.outbox.tell(Event::CopySent { packet: source.packet, resent });
+            self.outbox.emit(Event::CopySent { packet: source.packet, resent });
         });
         if let Some(due) = leg.rearm(arq) {
             self.timers.set(due, Timer::Resend(peer));

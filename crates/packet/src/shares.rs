@@ -8,12 +8,12 @@ use std::ops::Bound;
 
 use tradewind_units::{Duration, Timestamp};
 
+use crate::capacity;
 use crate::id::Tenant;
-use crate::room;
 
 /// The number of owners whose comparison counts as one kept entry. Chosen: about what keeping one
 /// costs.
-const KEPT_OF_A_LOOK: usize = 8;
+const ENTRIES_OF_A_LOOK: usize = 8;
 
 /// The bounds of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct Shares<T> {
 #[derive(Debug, Clone)]
 struct Share<T> {
     bytes: u64,
-    kept: VecDeque<(Timestamp, T)>,
+    entries: VecDeque<(Timestamp, T)>,
 }
 
 impl<T> Shares<T> {
@@ -72,10 +72,10 @@ impl<T> Shares<T> {
     }
 
     /// Adds an entry of `owner`.
-    pub(crate) fn add(&mut self, now: Timestamp, owner: Tenant, kept: T, bytes: u64) {
+    pub(crate) fn add(&mut self, now: Timestamp, owner: Tenant, entry: T, bytes: u64) {
         let share = self.by_owner.entry(owner);
-        let share = share.or_insert_with(|| Share { bytes: 0, kept: VecDeque::new() });
-        share.kept.push_back((now, kept));
+        let share = share.or_insert_with(|| Share { bytes: 0, entries: VecDeque::new() });
+        share.entries.push_back((now, entry));
         share.bytes += bytes;
         self.bytes += bytes;
         self.count += 1;
@@ -102,7 +102,7 @@ impl<T> Shares<T> {
         let is_tight = |all: &Self| (all.bytes + bytes > most_bytes, all.count + count > most);
         while is_tight(self) != (false, false) && !self.is_empty() {
             let (owner, left) = self.largest;
-            let is_there = self.by_owner.get(&owner).is_some_and(|share| !share.kept.is_empty());
+            let is_there = self.by_owner.get(&owner).is_some_and(|share| !share.entries.is_empty());
             if left > 0 && is_there {
                 self.largest.1 -= 1;
                 self.pop(owner, &mut forget);
@@ -110,12 +110,13 @@ impl<T> Shares<T> {
             }
             self.expire(now, &mut forget);
             let (_, are_too_many) = is_tight(self);
-            let size =
-                |share: &Share<T>| if are_too_many { share.kept.len() as u64 } else { share.bytes };
+            let size = |share: &Share<T>| {
+                if are_too_many { share.entries.len() as u64 } else { share.bytes }
+            };
             let largest = self.by_owner.iter().max_by_key(|(_, share)| size(share));
             let Some(owner) = largest.map(|(owner, _)| *owner) else { return };
             if is_tight(self) != (false, false) {
-                self.largest = (owner, self.by_owner.len() / KEPT_OF_A_LOOK);
+                self.largest = (owner, self.by_owner.len() / ENTRIES_OF_A_LOOK);
                 self.pop(owner, &mut forget);
             }
         }
@@ -129,7 +130,7 @@ impl<T> Shares<T> {
             let later = (Bound::Excluded(owner), Bound::Unbounded);
             next = self.by_owner.range(later).next().map(|(owner, _)| *owner);
         }
-        self.by_owner.retain(|_, share| !share.kept.is_empty());
+        self.by_owner.retain(|_, share| !share.entries.is_empty());
         self.largest.1 = 0;
     }
 
@@ -141,16 +142,16 @@ impl<T> Shares<T> {
         mut forget: impl FnMut(T) -> u64,
     ) {
         let Some(share) = self.by_owner.get(&owner) else { return };
-        let is_old = |kept: &&(Timestamp, T)| now.since(kept.0) > self.bounds.age;
-        let many = share.kept.iter().take_while(is_old).count();
+        let is_old = |entry: &&(Timestamp, T)| now.since(entry.0) > self.bounds.age;
+        let many = share.entries.iter().take_while(is_old).count();
         (0..many).for_each(|_| self.pop(owner, &mut forget));
     }
 
     fn pop(&mut self, owner: Tenant, forget: &mut impl FnMut(T) -> u64) {
         let Some(share) = self.by_owner.get_mut(&owner) else { return };
-        let Some((_, kept)) = share.kept.pop_front() else { return };
-        room::give_back(&mut share.kept);
-        let bytes = forget(kept);
+        let Some((_, entry)) = share.entries.pop_front() else { return };
+        capacity::give_back(&mut share.entries);
+        let bytes = forget(entry);
         share.bytes -= bytes;
         self.bytes -= bytes;
         self.count -= 1;

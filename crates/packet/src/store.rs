@@ -53,7 +53,7 @@ struct Buffers {
     all: Vec<Vec<u8>>,
     free: Vec<usize>,
     /// The capacity of all buffers, and the part of it that is never freed.
-    room: usize,
+    capacity: usize,
     spare: u64,
     /// The arrival times of packets, and the places of their buffers.
     index: Numbered<FlowNumber, (Timestamp, usize)>,
@@ -131,7 +131,7 @@ impl Buffers {
         let before = buffer.capacity();
         buffer.clear();
         buffer.extend_from_slice(payload);
-        self.room += buffer.capacity() - before;
+        self.capacity += buffer.capacity() - before;
         self.index.insert(packet.flow, packet.sequence, (now, place));
         place
     }
@@ -141,8 +141,8 @@ impl Buffers {
         self.index.remove(entry.packet.flow, entry.packet.sequence);
         let buffer = &mut self.all[entry.buffer];
         let bytes = buffer.len() as u64;
-        if self.room as u64 > self.spare {
-            self.room -= std::mem::take(buffer).capacity();
+        if self.capacity as u64 > self.spare {
+            self.capacity -= std::mem::take(buffer).capacity();
         }
         self.free.push(entry.buffer);
         bytes
@@ -169,7 +169,7 @@ mod tests {
     const OWNERS: [Tenant; 2] = [Tenant(0), Tenant(1)];
 
     #[test]
-    fn what_is_too_old_goes() {
+    fn old_packets_expire() {
         let mut store = Store::new(keep(10, 100));
         for owner in OWNERS {
             assert!(store.insert(at(0), owner, id(owner.0.into(), 1), b"a"));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_makes_room() {
+    fn largest_owner_is_evicted_from() {
         let mut store = Store::new(keep(100, 1000));
         for sequence in 0..20 {
             assert!(store.insert(at(0), OWNERS[0], id(0, sequence), &[0; 10]));
@@ -192,15 +192,15 @@ mod tests {
         for sequence in 0..1000 {
             assert!(store.insert(at(1), OWNERS[1], id(1, sequence), &[0; 10]));
         }
-        let kept = |flow| -> Vec<u64> {
+        let stored = |flow| -> Vec<u64> {
             (0..1000).filter(|sequence| store.get(at(1), id(flow, *sequence)).is_some()).collect()
         };
-        assert_eq!(kept(0).len(), 20, "what others sent is still there");
-        assert_eq!(kept(1), (920..1000).collect::<Vec<u64>>());
+        assert_eq!(stored(0).len(), 20, "what others sent is still there");
+        assert_eq!(stored(1), (920..1000).collect::<Vec<u64>>());
     }
 
     #[test]
-    fn many_owners_share_what_there_is_and_buffers_are_bounded() {
+    fn owners_share_bounded_buffers() {
         let mut store = Store::new(keep(1000, 100_000));
         for round in 0..50 {
             for owner in 0..200_u32 {
@@ -211,13 +211,13 @@ mod tests {
         }
         let sizes = || store.shares.sizes();
         assert!(sizes().max().unwrap() < 4 * sizes().sum::<u64>() / 200, "{:?}", sizes().max());
-        let room = store.buffers.room;
-        assert!(room <= 2 * 100_000 + 1500, "{room} bytes of room");
+        let capacity = store.buffers.capacity;
+        assert!(capacity <= 2 * 100_000 + 1500, "{capacity} bytes of room");
     }
 
     proptest! {
         #[test]
-        fn bounds_hold_and_what_is_kept_is_what_came(
+        fn store_agrees_with_model(
             inserts in prop::collection::vec((0..3_u64, 0..50_u64, 1..20_usize, 0..9_u64), 1..200),
         ) {
             let mut store = Store::new(keep(8, 60));
@@ -228,16 +228,16 @@ mod tests {
                 let owner = Tenant(flow as u32 / 2);
                 let of = |packet: &PacketId| Tenant(packet.flow.0 as u32 / 2);
                 let is_old = |came: Timestamp| at(now).since(came) > Duration::from_millis(100);
-                model.retain(|(kept, came, _)| of(kept) != owner || !is_old(*came));
+                model.retain(|(stored, came, _)| of(stored) != owner || !is_old(*came));
                 let (packet, payload) = (id(flow, sequence), vec![sequence as u8; length]);
-                let is_new = model.iter().all(|(kept, ..)| *kept != packet);
+                let is_new = model.iter().all(|(stored, ..)| *stored != packet);
                 prop_assert_eq!(store.insert(at(now), owner, packet, &payload), is_new);
                 let bytes = |model: &[(PacketId, Timestamp, Vec<u8>)], of_whom: &[Tenant]| {
-                    let such = model.iter().filter(|(kept, ..)| of_whom.contains(&of(kept)));
+                    let such = model.iter().filter(|(stored, ..)| of_whom.contains(&of(stored)));
                     such.map(|(.., payload)| payload.len()).sum::<usize>()
                 };
                 let count = |model: &[(PacketId, Timestamp, Vec<u8>)], whom: Tenant| {
-                    model.iter().filter(|(kept, ..)| of(kept) == whom).count()
+                    model.iter().filter(|(stored, ..)| of(stored) == whom).count()
                 };
                 let is_tight = model.len() >= 8 || bytes(&model, &OWNERS) + length > 60;
                 if is_new && is_tight {
@@ -249,7 +249,7 @@ mod tests {
                         if is_full { count(&model, whom) } else { bytes(&model, &[whom]) }
                     };
                     let largest = OWNERS.into_iter().max_by_key(|whom| size(*whom)).unwrap();
-                    let oldest = model.iter().position(|(kept, ..)| of(kept) == largest);
+                    let oldest = model.iter().position(|(stored, ..)| of(stored) == largest);
                     model.remove(oldest.unwrap());
                 }
                 if is_new {

@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_heap(
+        fn timers_agree_with_heap(
             steps in prop::collection::vec((0..20_u64, 0..7_usize, 0..100_u64, any::<u8>()),
                 1..300),
         ) {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_a_fixed_span_ahead_needs_no_heap() {
+    fn fixed_span_timers_need_no_heap() {
         let mut timers = Timers::default();
         for now in 0..1000_u64 {
             for span in [20, 30, 60] {

@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(steps in prop::collection::vec(
+        fn window_agrees_with_set(steps in prop::collection::vec(
             prop_oneof![8 => 0..40_u64, 1 => 0..9000_u64], 1..300),
                 back in prop::collection::vec(0..5000_u64, 300)) {
             let mut window = Window::new();

@@ -129,7 +129,7 @@ impl Wired {
     }
 }
 
-fn taken(service: Service, paths: Paths) -> AllocationInfo {
+fn allocations(service: Service, paths: Paths) -> AllocationInfo {
     let mut setting = Setting::of(service, FLOWS);
     (setting.paths, setting.arq) = (paths, true);
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
@@ -138,16 +138,16 @@ fn taken(service: Service, paths: Paths) -> AllocationInfo {
     let mut wired = Wired::of(&setting);
     wired.run(FIRST);
     let before = wired.delivered;
-    let taken = measure(|| wired.run(MEASURED));
+    let allocations = measure(|| wired.run(MEASURED));
     assert_eq!(wired.delivered - before, FLOWS * MEASURED, "{service:?}");
     let held = wired.egress.held();
     assert_eq!(held.blocks > 0, service == Service::Coding, "{held:?}");
     assert_eq!(held.packets > 0, service == Service::Caching, "{held:?}");
-    taken
+    allocations
 }
 
 #[test]
-fn machines_take_no_memory_for_a_packet() {
+fn machines_do_not_allocate_per_packet() {
     let all = [
         (Service::Direct, Paths::Overlay),
         (Service::Forwarding, Paths::Overlay),
@@ -156,13 +156,13 @@ fn machines_take_no_memory_for_a_packet() {
         (Service::Coding, Paths::Both),
     ];
     for (service, paths) in all {
-        let taken = taken(service, paths);
-        assert_eq!(taken.count_total, 0, "{service:?}, {paths:?}: {taken:?}");
+        let allocations = allocations(service, paths);
+        assert_eq!(allocations.count_total, 0, "{service:?}, {paths:?}: {allocations:?}");
     }
 }
 
 #[test]
-fn sessions_take_no_memory_for_a_packet() {
+fn sessions_do_not_allocate_per_packet() {
     let mut pair = cast::Pair::established();
     let peer_there = pair.peer_at_relay();
     let at = cast::at(30);
@@ -179,12 +179,12 @@ fn sessions_take_no_memory_for_a_packet() {
         }
     };
     carry(10);
-    let taken = measure(|| carry(1000));
-    assert_eq!(taken.count_total, 0, "{taken:?}");
+    let allocations = measure(|| carry(1000));
+    assert_eq!(allocations.count_total, 0, "{allocations:?}");
 }
 
 #[test]
-fn what_is_counted_is_there() {
-    let taken = measure(|| drop(std::hint::black_box(Box::new([0_u8; 100]))));
-    assert_eq!(taken.count_total, 1);
+fn allocations_are_counted() {
+    let allocations = measure(|| drop(std::hint::black_box(Box::new([0_u8; 100]))));
+    assert_eq!(allocations.count_total, 1);
 }

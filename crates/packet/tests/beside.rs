@@ -25,7 +25,7 @@ struct Relay {
     ingress: Ingress,
     egress: Egress,
     hands_over: bool,
-    said: Vec<(Peer, Vec<u8>)>,
+    sent: Vec<(Peer, Vec<u8>)>,
     events: [Vec<Event>; 2],
 }
 
@@ -43,7 +43,7 @@ impl Relay {
             at_egress.ingress = HERE;
             egress.set_flow(number, at_egress).unwrap();
         }
-        Self { ingress, egress, hands_over, said: Vec::new(), events: [Vec::new(), Vec::new()] }
+        Self { ingress, egress, hands_over, sent: Vec::new(), events: [Vec::new(), Vec::new()] }
     }
 
     fn take(&mut self, millis: u64, flow: u64, message: Message<'_>) {
@@ -60,11 +60,11 @@ impl Relay {
             if sent.to == HERE {
                 self.egress.handle_datagram(now, HERE, sent.bytes)
             } else {
-                self.said.push((sent.to, sent.bytes.to_vec()))
+                self.sent.push((sent.to, sent.bytes.to_vec()))
             }
         }
         while let Some(sent) = self.egress.poll_transmit() {
-            self.said.push((sent.to, sent.bytes.to_vec()));
+            self.sent.push((sent.to, sent.bytes.to_vec()));
         }
         self.events[0].extend(from_fn(|| self.ingress.poll_event()));
         self.events[1].extend(from_fn(|| self.egress.poll_event()));
@@ -78,7 +78,7 @@ fn copy(flow: u64, number: u64, service: Service, payload: &[u8]) -> Message<'_>
 
 proptest! {
     #[test]
-    fn what_is_handed_over_says_what_is_written(
+    fn handover_equals_written_messages(
         steps in prop::collection::vec((0..20_u64, 0..FLOWS, 0..60_u64, 0..4_usize), 1..200),
     ) {
         let mut relays = [Relay::new(true), Relay::new(false)];
@@ -90,7 +90,7 @@ proptest! {
                 relay.take(millis, flow, copy(flow, number, Service::ALL[service], &payload));
             }
             let [one, other] = &relays;
-            prop_assert_eq!(&one.said, &other.said);
+            prop_assert_eq!(&one.sent, &other.sent);
             prop_assert_eq!(&one.events, &other.events);
             prop_assert_eq!(one.egress.held(), other.egress.held());
         }
@@ -104,32 +104,36 @@ fn acknowledgements(numbers: impl Iterator<Item = u64>) -> Vec<Acknowledgement> 
         let message = copy(0, number, Service::Caching, b"any");
         ingress.handle_message(at(1), sender_of(0), message);
     }
-    let mut told = Vec::new();
+    let mut acknowledgements = Vec::new();
     while let Some(sent) = ingress.poll_transmit() {
         if let Message::Acknowledgement(seen) = Message::parse(sent.bytes).unwrap() {
-            told.push(seen);
+            acknowledgements.push(seen);
         }
     }
-    told
+    acknowledgements
 }
 
 #[test]
-fn copies_that_come_together_are_acknowledged_together() {
-    let told = acknowledgements(0..64);
-    assert_eq!(told.iter().map(Acknowledgement::end).collect::<Vec<_>>(), [64]);
+fn joint_copies_share_acknowledgement() {
+    let acknowledgements = acknowledgements(0..64);
+    assert_eq!(acknowledgements.iter().map(Acknowledgement::end).collect::<Vec<_>>(), [64]);
 }
 
 #[test]
-fn a_gap_is_told_however_many_copies_come_together() {
-    let told = acknowledgements((0..2000).filter(|number| *number != 3));
+fn gap_is_acknowledged_among_joint_copies() {
+    let acknowledgements = acknowledgements((0..2000).filter(|number| *number != 3));
     let tells = |seen: &&Acknowledgement| !seen.has(3) && seen.end() > 4;
-    assert!(told.iter().any(|seen| tells(&seen)), "{told:?}");
-    assert!(told.len() <= 17, "{} acknowledgements of 2000 copies", told.len());
+    assert!(acknowledgements.iter().any(|seen| tells(&seen)), "{acknowledgements:?}");
+    assert!(
+        acknowledgements.len() <= 17,
+        "{} acknowledgements of 2000 copies",
+        acknowledgements.len()
+    );
 }
 
 /// The messages of each relay once a flow is served of which packets had come before.
 #[test]
-fn packets_that_come_before_their_flow_is_served_are_kept_for_it() {
+fn early_packets_wait_for_their_flow() {
     let setting = Setting::of(Service::Caching, 1);
     let (mut ingress, mut egress) = (setting.ingress(7), Egress::new(setting.egress));
     let bytes = payload(id(0, 0));
@@ -140,11 +144,11 @@ fn packets_that_come_before_their_flow_is_served_are_kept_for_it() {
     ingress.set_flow(FlowNumber(0), setting.ingress_flow(0)).unwrap();
     ingress.take_early(at(40), FlowNumber(0), None);
     let sent = ingress.poll_transmit().unwrap();
-    let said = sent.bytes.to_vec();
-    assert!(matches!(Message::parse(&said), Ok(Message::Source(_))));
+    let forwarded = sent.bytes.to_vec();
+    assert!(matches!(Message::parse(&forwarded), Ok(Message::Source(_))));
     assert!(ingress.poll_transmit().is_none(), "another's copy counts for nothing");
     let from = egress_flow(0).ingress;
-    egress.handle_datagram(at(1), from, &said);
+    egress.handle_datagram(at(1), from, &forwarded);
     assert_eq!(egress.held().packets, 0);
     egress.set_flow(FlowNumber(0), egress_flow(0)).unwrap();
     egress.take_early(at(40), FlowNumber(0));

@@ -20,7 +20,7 @@ const REACHED: [&str; 6] =
     ["Admitted", "AuthenticationFailed", "Malformed", "Opened", "Replayed", "UnknownSession"];
 
 #[test]
-fn the_corpus_of_sessions_holds_and_reaches_every_refusal() {
+fn sessions_corpus_is_complete() {
     let mut seen = BTreeSet::new();
     replay("packet_session", |script| seen.extend(fuzzed::session(script)));
     let missing: Vec<_> = REACHED.iter().filter(|name| !seen.contains(**name)).collect();
@@ -28,6 +28,6 @@ fn the_corpus_of_sessions_holds_and_reaches_every_refusal() {
 }
 
 #[test]
-fn the_corpus_of_stored_messages_holds() {
+fn stored_messages_corpus_holds() {
     replay("packet_stored_message", fuzzed_stored_message::stored_messages);
 }

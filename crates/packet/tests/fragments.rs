@@ -20,7 +20,7 @@ fn joiner() -> Joiner<u8> {
 }
 
 #[test]
-fn what_needs_no_pieces_or_too_many_is_not_cut() {
+fn short_and_huge_datagrams_are_not_fragmented() {
     assert!(cut(0, &[7; 100], 100).is_none());
     assert!(cut(0, &[], 100).is_none());
     assert!(cut(0, &[7; 100], 0).is_none());
@@ -31,7 +31,7 @@ fn what_needs_no_pieces_or_too_many_is_not_cut() {
 }
 
 #[test]
-fn a_datagram_is_given_up_when_a_piece_is_missing_for_too_long() {
+fn reassembly_times_out() {
     let mut joiner = joiner();
     let pieces: Vec<_> = cut(1, &[7; 250], 100).unwrap().collect();
     assert_eq!(joiner.add(at_ms(0), (1, 1), pieces[0], WAIT), Joined::Waits);
@@ -46,7 +46,7 @@ fn a_datagram_is_given_up_when_a_piece_is_missing_for_too_long() {
 }
 
 #[test]
-fn a_conversation_that_ends_leaves_nothing() {
+fn ended_conversation_leaves_no_fragments() {
     let mut joiner = joiner();
     for conversation in 0..5 {
         for datagram in 0..3 {
@@ -59,7 +59,7 @@ fn a_conversation_that_ends_leaves_nothing() {
 }
 
 #[test]
-fn who_sends_beginnings_alone_pushes_nobody_else_out() {
+fn first_fragments_evict_own_only() {
     let limits = JoinLimits { bytes: 100_000, datagrams: 50 };
     let mut joiner = Joiner::new(limits);
     let honest: Vec<_> = cut(9, &[7; 250], 100).unwrap().collect();
@@ -79,7 +79,7 @@ type Step = (usize, usize, u64);
 
 proptest! {
     #[test]
-    fn joined_is_what_was_cut_once_whatever_order_and_copies(
+    fn reassembly_restores_datagram_once(
         lengths in prop::collection::vec(2_usize..5_000, 1..6),
         most in 1_usize..700,
         steps in prop::collection::vec((0_usize..6, 0_usize..64, 0_u64..3), 0..600),
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_pieces_stay_within_the_limits_and_are_all_given_back(
+    fn hostile_fragments_stay_within_limits(
         pieces in prop::collection::vec(
             (0_u8..4, 0_u32..40, 0_u32..30, 0_u8..70, 0_u8..70, 0_usize..3_000, 0_u64..20),
             0..400,

@@ -91,7 +91,7 @@ fn way_at(cast: &Cast, member: u64, packet: PacketId) -> Option<Arrival> {
 }
 
 #[test]
-fn one_copy_goes_in_and_every_member_gets_its_own() {
+fn each_member_gets_one_copy() {
     let mut cast = group(Service::Forwarding);
     send(&mut cast, 5, |_, _| false, &mut losing(&[]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 5);
@@ -104,7 +104,7 @@ fn one_copy_goes_in_and_every_member_gets_its_own() {
 }
 
 #[test]
-fn each_member_pulls_what_it_misses_itself_and_nobody_else_is_answered() {
+fn member_requests_are_answered_to_it_alone() {
     let mut cast = group(Service::Caching);
     // The first loses packet 2, the second 2 and 3, the third nothing.
     let comes = |member: u64, sequence: u64| match member {
@@ -130,7 +130,7 @@ fn each_member_pulls_what_it_misses_itself_and_nobody_else_is_answered() {
 }
 
 #[test]
-fn what_the_last_leg_to_one_member_loses_comes_back_from_the_relay() {
+fn last_leg_loss_is_recovered() {
     let mut cast = group(Service::Forwarding);
     let mut fate = |from: Peer, to: Peer, message: &Message<'_>| match message {
         Message::Source(source)
@@ -146,7 +146,7 @@ fn what_the_last_leg_to_one_member_loses_comes_back_from_the_relay() {
 }
 
 #[test]
-fn who_is_no_member_any_more_gets_nothing() {
+fn removed_member_gets_nothing() {
     let mut cast = group(Service::Forwarding);
     send(&mut cast, 2, |_, _| false, &mut losing(&[]));
     let at_egress = egress_flow(0);
@@ -169,7 +169,7 @@ fn who_is_no_member_any_more_gets_nothing() {
 }
 
 #[test]
-fn the_tree_forks_at_the_ingress_relay_too() {
+fn ingress_relay_forks_tree() {
     let mut cast = group(Service::Caching);
     let other = Peer(4711);
     cast.ingress.set_group(FLOW, at_ingress(), &[EGRESS, other]).unwrap();
@@ -188,7 +188,7 @@ fn the_tree_forks_at_the_ingress_relay_too() {
 }
 
 #[test]
-fn nothing_of_a_group_is_coded() {
+fn group_packets_are_not_coded() {
     let mut cast = group(Service::Coding);
     send(&mut cast, 4, |_, _| true, &mut losing(&[]));
     assert!(cast.sent(INGRESS, EGRESS).is_empty());
@@ -206,7 +206,7 @@ fn nothing_of_a_group_is_coded() {
 }
 
 #[test]
-fn a_packet_that_goes_without_the_machine_has_its_number_all_the_same() {
+fn skipped_packet_uses_a_number() {
     let mut cast = group(Service::Forwarding);
     send(&mut cast, 1, |_, _| false, &mut losing(&[]));
     assert_eq!(cast.senders[0].skip(FLOW), Some(id(0, 1)));

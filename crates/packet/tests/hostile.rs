@@ -36,7 +36,7 @@ fn nack(flow: u64, sequences: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn only_its_receiver_may_ask_for_a_flow_and_each_packet_is_answered_twice_at_most() {
+fn requests_are_bounded_to_own_receiver() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 2));
     cast.run(5, &mut losing(&[]));
     cast.wire.clear();
@@ -68,7 +68,7 @@ fn requests_beyond_the_budget_are_dropped() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_taken() {
+fn unrequested_packets_are_refused() {
     let mut cast = Cast::new(&coding(2));
     cast.run(3, &mut losing(&[]));
     let unasked = payload(id(0, 9));
@@ -89,7 +89,7 @@ fn states(cast: &Cast) -> String {
 /// Each message is opened in its session once; the same datagram again, whole, truncated or altered
 /// anywhere, is opened by no session, and so reaches no machine.
 #[test]
-fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
+fn every_message_kind_is_accepted_once() {
     let mut cast = Cast::new(&coding(3));
     cast.run(30, &mut losing(&[id(0, 3), id(1, 14)]));
     // Until all have sent keepalives and reports.
@@ -153,28 +153,32 @@ fn relay_of_two(flows_of_first: u64) -> (Egress, EgressFlow) {
 
 const VICTIM: u64 = 5000;
 
-fn said(egress: &mut Egress) -> Vec<Peer> {
+fn recipients(egress: &mut Egress) -> Vec<Peer> {
     std::iter::from_fn(|| egress.poll_transmit().map(|transmit| transmit.to)).collect()
 }
 
 #[test]
-fn a_receiver_that_tells_of_itself_again_and_again_holds_up_nobody() {
+fn repeated_keepalives_hold_up_nobody() {
     let (mut egress, _) = relay_of_two(1024);
-    said(&mut egress);
+    recipients(&mut egress);
     for nonce in 0..1000 {
         let alive = Message::Keepalive { is_answer: false, nonce };
         egress.handle_message(at(2), Peer(2), alive);
     }
     let ask = nack(VICTIM, &[0]);
     egress.handle_message(at(3), Peer(3), Message::parse(&ask).unwrap());
-    let said = said(&mut egress);
-    let to_ingress = said.iter().filter(|to| **to == Peer(1)).count();
+    let recipients = recipients(&mut egress);
+    let to_ingress = recipients.iter().filter(|to| **to == Peer(1)).count();
     assert!(to_ingress <= 1024, "{to_ingress} words of one receiver's presence");
-    assert_eq!(said.iter().filter(|to| **to == Peer(3)).count(), 1, "the other one is served");
+    assert_eq!(
+        recipients.iter().filter(|to| **to == Peer(3)).count(),
+        1,
+        "the other one is served"
+    );
 }
 
 #[test]
-fn a_flow_that_is_ordered_anew_brings_no_new_budget() {
+fn reset_flow_keeps_budget() {
     let (mut egress, flow) = relay_of_two(1);
     let (mut first, mut accepted) = (0, 0);
     for _ in 0..2000 {
@@ -186,14 +190,14 @@ fn a_flow_that_is_ordered_anew_brings_no_new_budget() {
         egress.set_flow(FlowNumber(0), flow).unwrap();
     }
     assert!((64..MOST_ASKED / 8).contains(&accepted), "{accepted} remembered at one instant");
-    said(&mut egress);
+    recipients(&mut egress);
     let ask = nack(VICTIM, &[0]);
     egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
-    assert_eq!(said(&mut egress), [Peer(3)]);
+    assert_eq!(recipients(&mut egress), [Peer(3)]);
 }
 
 #[test]
-fn one_tenants_receivers_do_not_fill_the_table_of_requests() {
+fn tenant_requests_are_bounded() {
     let mut egress = Egress::new(EgressConfig::default());
     let flow = |number: u64, tenant| {
         let receiver = Peer(u32::try_from(number).unwrap() + 10);
@@ -223,7 +227,7 @@ fn answered(peers: &[u32], mut ask: impl FnMut(Peer) -> Option<Peer>) -> Vec<boo
 const ALIVE: Message<'static> = Message::Keepalive { is_answer: false, nonce: 1 };
 
 #[test]
-fn only_peers_of_flows_that_there_are_get_an_answer() {
+fn only_flow_peers_are_answered() {
     let config = IngressConfig::default();
     let flow = |sender, egress| IngressFlow {
         sender: Peer(sender),
@@ -263,7 +267,7 @@ fn only_peers_of_flows_that_there_are_get_an_answer() {
     let known = |egress: &mut Egress| {
         answered(&[1, 2, 3], |peer| {
             egress.handle_message(at(1), peer, ALIVE);
-            said(egress).into_iter().find(|to| *to == peer)
+            recipients(egress).into_iter().find(|to| *to == peer)
         })
     };
     egress.set_flow(FlowNumber(0), flow(1, 2)).unwrap();
@@ -287,7 +291,7 @@ fn keep_block(egress: &mut Egress, packet: PacketId, symbol: &[u8]) {
 }
 
 #[test]
-fn one_tenants_blocks_do_not_have_anothers_forgotten() {
+fn tenant_blocks_evict_own_only() {
     let age = tradewind_units::Duration::from_millis(1000);
     let bytes = tradewind_units::Bytes::new(50_000);
     for (blocks, symbol) in [(100, [1; 8].as_slice()), (100_000, &[1; 500])] {
@@ -305,13 +309,17 @@ fn one_tenants_blocks_do_not_have_anothers_forgotten() {
             keep_block(&mut egress, id(0, sequence), symbol);
         }
         assert_eq!(egress.held().blocks, 100);
-        said(&mut egress);
+        recipients(&mut egress);
         let ask = nack(VICTIM, &[0, 1, 2, 3, 4]);
         egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
-        assert_eq!(said(&mut egress), [Peer(3); 5], "the victim's oldest blocks are still there");
+        assert_eq!(
+            recipients(&mut egress),
+            [Peer(3); 5],
+            "the victim's oldest blocks are still there"
+        );
         let ask = nack(0, &[0, 999]);
         egress.handle_message(at(2), Peer(2), Message::parse(&ask).unwrap());
-        assert_eq!(said(&mut egress), [Peer(2)], "of its own the oldest is gone");
+        assert_eq!(recipients(&mut egress), [Peer(2)], "of its own the oldest is gone");
     }
 }
 
@@ -319,7 +327,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn strangers_and_cut_or_replayed_messages_alter_no_state(
+    fn hostile_messages_alter_no_state(
         lost in 0..30_u64, place in any::<prop::sample::Index>(),
             cut in any::<prop::sample::Index>(), kind in 0..3_u8,
     ) {
@@ -349,7 +357,7 @@ proptest! {
             }
         }
         let dropped = |event: &Event| matches!(event, Event::Dropped(_));
-        let told: Vec<Event> = [&mut cast.senders[..]].into_iter().flatten()
+        let events: Vec<Event> = [&mut cast.senders[..]].into_iter().flatten()
             .flat_map(|sender| std::iter::from_fn(|| sender.poll_event()).collect::<Vec<_>>())
             .chain(std::iter::from_fn(|| cast.ingress.poll_event()).collect::<Vec<_>>())
             .chain(std::iter::from_fn(|| cast.egress.poll_event()).collect::<Vec<_>>())
@@ -357,12 +365,12 @@ proptest! {
                 .flat_map(|receiver| std::iter::from_fn(|| receiver.poll_event())
                     .collect::<Vec<_>>()))
             .collect();
-        prop_assert!(told.iter().all(dropped), "{told:?}");
+        prop_assert!(events.iter().all(dropped), "{events:?}");
         prop_assert_eq!(states(&cast), before);
     }
 
     #[test]
-    fn nothing_is_delivered_twice_or_altered_whatever_the_network_does(
+    fn delivery_is_unaltered_and_unique(
         fates in prop::collection::vec((0..10_u8, any::<u8>(), any::<prop::sample::Index>()),
             200..400),
     ) {

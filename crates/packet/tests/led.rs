@@ -12,7 +12,7 @@ fn is_elsewhere(transmit: &Transmit) -> bool {
 }
 
 #[test]
-fn a_neighbour_that_is_led_elsewhere_stays_the_same_and_follows() {
+fn redirected_neighbour_follows() {
     let mut pair = Pair::established();
     let peer = pair.peer_at_relay();
     let (before, other) = (link(ENDPOINT), link(ENDPOINT + 1));
@@ -47,7 +47,7 @@ fn a_neighbour_that_is_led_elsewhere_stays_the_same_and_follows() {
 }
 
 #[test]
-fn who_connected_here_is_led_nowhere() {
+fn accepted_neighbour_is_not_redirected() {
     let mut pair = Pair::established();
     let peer = pair.peer_at_relay();
     pair.relay.lead_to(at(100), peer, link(6666));

@@ -8,7 +8,7 @@ mod fuzzed_message;
 use tradewind_packet::message::Message;
 
 #[test]
-fn the_corpus_of_messages_holds_and_has_one_of_each_kind() {
+fn messages_corpus_has_each_kind() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/packet_message");
     let listed = std::fs::read_dir(directory).unwrap_or_else(|e| panic!("{directory}: {e}"));
     let mut files: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();

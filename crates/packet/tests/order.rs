@@ -27,7 +27,7 @@ fn ready(order: &mut Order<u8, u8>) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_in_order_never_waits() {
+fn ordered_packets_never_wait() {
     let mut order = Order::default();
     for sequence in 0..1000 {
         assert_eq!(add(&mut order, sequence, sequence), [sequence]);
@@ -36,7 +36,7 @@ fn what_is_in_order_never_waits() {
 }
 
 #[test]
-fn what_comes_early_waits_for_what_is_missing() {
+fn early_packet_waits_for_missing() {
     let mut order = Order::default();
     assert_eq!(add(&mut order, 0, 0), [0]);
     assert_eq!(add(&mut order, 10, 2), []);
@@ -46,7 +46,7 @@ fn what_comes_early_waits_for_what_is_missing() {
 }
 
 #[test]
-fn packet_that_comes_again_changes_nothing() {
+fn duplicate_packet_is_ignored() {
     let mut order = Order::default();
     assert_eq!(add(&mut order, 0, 0), [0]);
     assert_eq!(add(&mut order, 10, 2), []);
@@ -59,7 +59,7 @@ fn packet_that_comes_again_changes_nothing() {
 }
 
 #[test]
-fn a_missing_packet_is_waited_for_until_it_would_be_too_late() {
+fn missing_packet_is_held_for_until_deadline() {
     let mut order = Order::default();
     assert_eq!(add(&mut order, 0, 0), [0]);
     assert_eq!(add(&mut order, 10, 2), []);
@@ -76,7 +76,7 @@ fn a_missing_packet_is_waited_for_until_it_would_be_too_late() {
 }
 
 #[test]
-fn the_first_packet_that_comes_begins_the_order_and_those_before_it_are_not_held() {
+fn order_begins_with_first_arrival() {
     let mut order = Order::default();
     assert_eq!(add(&mut order, 0, 1_000_000), [1_000_000]);
     assert_eq!(add(&mut order, 1, 999_999), [999_999]);
@@ -89,7 +89,7 @@ fn the_first_packet_that_comes_begins_the_order_and_those_before_it_are_not_held
 }
 
 #[test]
-fn who_leaves_holes_in_all_his_flows_is_released_first() {
+fn largest_owner_is_released_first() {
     let mut order: Order<u8, u32> = Order::new(100_000);
     let packet = [7; 1000];
     assert!(order.pass((1, 1), 0));
@@ -105,7 +105,7 @@ fn who_leaves_holes_in_all_his_flows_is_released_first() {
 }
 
 #[test]
-fn more_than_a_flow_may_hold_goes_on_without_order() {
+fn overfull_flow_goes_on_unordered() {
     let mut order = Order::default();
     assert!(order.pass((1, 1), 0));
     // One is missing: so many wait for it, and one more is too many.
@@ -116,7 +116,7 @@ fn more_than_a_flow_may_hold_goes_on_without_order() {
 
 proptest! {
     #[test]
-    fn packets_are_released_once_in_time_and_in_order_but_for_those_given_up(
+    fn packets_are_released_once_in_order(
         delays in prop::collection::vec(prop::option::weighted(0.8, 0_u64..160), 1..300),
         gap in 1_u64..20,
     ) {

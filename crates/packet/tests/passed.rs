@@ -22,7 +22,7 @@ fn passed(pair: &mut Pair, label: u32, count: usize, (segment, last): (usize, us
 }
 
 /// Returns the relay's runs of a train.
-fn told(relay: &mut Sessions, train: &[u8], segment: usize) -> Vec<Run> {
+fn runs_of(relay: &mut Sessions, train: &[u8], segment: usize) -> Vec<Run> {
     let (mut at, mut runs) = (0, Vec::new());
     while at < train.len() {
         let run = relay.handle_passed(cast::at(50), link(ENDPOINT), &train[at..], segment).unwrap();
@@ -39,14 +39,14 @@ fn admitted(runs: &[Run]) -> usize {
 }
 
 #[test]
-fn a_train_is_one_run_and_passes_once() {
+fn train_passes_once_as_one_run() {
     let mut pair = Pair::established();
     let from = Some((pair.peer_at_relay(), LABEL));
     let train = passed(&mut pair, LABEL, 32, (600, 26));
-    let runs = told(&mut pair.relay, &train, 600);
+    let runs = runs_of(&mut pair.relay, &train, 600);
     assert_eq!(runs, [Run { bytes: train.len(), datagrams: 32, from }]);
     assert_eq!(
-        told(&mut pair.relay, &train, 600),
+        runs_of(&mut pair.relay, &train, 600),
         [Run { bytes: train.len(), datagrams: 32, from: None }]
     );
     assert_eq!(pair.relay.drops()[DropReason::Replayed as usize], 32);
@@ -56,7 +56,7 @@ fn a_train_is_one_run_and_passes_once() {
 }
 
 #[test]
-fn nothing_is_passed_before_there_are_keys_or_without_a_body() {
+fn passing_needs_keys_and_body() {
     let mut pair = Pair::fresh(Limits::default());
     let pass = |pair: &mut Pair, bytes: usize, segment| {
         pair.endpoint.pass(pair.peer, LABEL, &mut vec![0; bytes], segment)
@@ -70,7 +70,7 @@ fn nothing_is_passed_before_there_are_keys_or_without_a_body() {
 }
 
 #[test]
-fn a_passed_datagram_opens_nothing_and_what_is_sealed_passes_nothing() {
+fn passed_and_sealed_datagrams_are_distinct() {
     let mut pair = Pair::established();
     let train = passed(&mut pair, LABEL, 1, (60, 60));
     assert_eq!(opened(&mut pair.relay, at(50), link(ENDPOINT), &train), None);
@@ -86,7 +86,7 @@ fn a_passed_datagram_opens_nothing_and_what_is_sealed_passes_nothing() {
 /// The first datagram of an endpoint that has new keys may be a passed one: the relay uses these
 /// keys from then on.
 #[test]
-fn a_passed_datagram_proves_that_the_answer_arrived() {
+fn passed_datagram_confirms_handshake() {
     let mut pair = Pair::fresh(Limits::default());
     let mut there = transmits(&mut pair.endpoint);
     pair.relay.handle_datagram(at(5), link(ENDPOINT), &mut there[0].bytes);
@@ -102,7 +102,7 @@ fn a_passed_datagram_proves_that_the_answer_arrived() {
 /// Alterations of a header and truncations of a datagram are detected; alterations of a body are
 /// detected by the endpoint.
 #[test]
-fn headers_are_sealed_and_bodies_are_not() {
+fn headers_are_sealed_bodies_are_not() {
     let mut pair = Pair::established();
     let datagram = passed(&mut pair, LABEL, 1, (60, 60));
     let admits = |pair: &mut Pair, datagram: &[u8]| {
@@ -126,18 +126,18 @@ fn headers_are_sealed_and_bodies_are_not() {
 
 /// A train that is forged from end to end is checked once.
 #[test]
-fn a_forged_train_is_one_run() {
+fn forged_train_is_one_run() {
     let mut pair = Pair::established();
     let mut train = passed(&mut pair, LABEL, 64, (26, 26));
     train.chunks_mut(26).for_each(|datagram| datagram[17] ^= 1);
-    let runs = told(&mut pair.relay, &train, 26);
+    let runs = runs_of(&mut pair.relay, &train, 26);
     assert_eq!(runs, [Run { bytes: train.len(), datagrams: 64, from: None }]);
     assert_eq!(pair.relay.drops()[DropReason::AuthenticationFailed as usize], 64);
 }
 
 /// A forged train costs no datagram of the neighbour's that follows it.
 #[test]
-fn what_is_forged_within_a_train_is_dropped_alone() {
+fn forged_datagram_is_dropped_alone() {
     let mut pair = Pair::established();
     let mut train = passed(&mut pair, LABEL, 64, (100, 100));
     let again: Vec<u8> = train[..100].to_vec();
@@ -146,9 +146,9 @@ fn what_is_forged_within_a_train_is_dropped_alone() {
     train[50 * 100] = 0x14;
     let before = pair.relay.drops();
     let (first, others) = train.split_at(50 * 100);
-    assert_eq!(admitted(&told(&mut pair.relay, first, 100)), 48);
+    assert_eq!(admitted(&runs_of(&mut pair.relay, first, 100)), 48);
     assert_eq!(pair.relay.handle_passed(at(50), link(ENDPOINT), others, 100), None);
-    assert_eq!(admitted(&told(&mut pair.relay, &others[100..], 100)), 13);
+    assert_eq!(admitted(&runs_of(&mut pair.relay, &others[100..], 100)), 13);
     let drops = pair.relay.drops();
     for reason in [DropReason::Replayed, DropReason::AuthenticationFailed] {
         assert_eq!(drops[reason as usize] - before[reason as usize], 1, "{reason:?}");
@@ -161,7 +161,7 @@ proptest! {
     /// Trains of several labels, with datagrams of all of them altered, repeated or swapped: the
     /// same ones are admitted, under the same labels, by the train or one by one.
     #[test]
-    fn trains_are_as_their_datagrams_one_by_one(
+    fn trains_equal_single_datagrams(
         runs in prop::collection::vec((0..3_u32, 1..9_usize), 1..8),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u8, 0..26_usize),
             0..6),

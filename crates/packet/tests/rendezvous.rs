@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn everything_comes_once_and_in_order_over_lossy_legs(
+    fn lossy_legs_deliver_once_in_order(
         seed: u64, lost in 0..35_u64, doubled in 0..20_u64, jitter_ms in 0..60_u64,
             packets in 1..400_u64, is_live: bool,
     ) {
@@ -51,14 +51,14 @@ proptest! {
             world.got.len());
         let _acknowledged = world.until(Duration::from_secs(60), |_| false);
         prop_assert_eq!(&world.got, &(0..packets).collect::<Vec<_>>());
-        prop_assert_eq!(world.depositor.counts().0, packets);
+        prop_assert_eq!(world.depositor.counts().deposited, packets);
         let tally = world.message_store.take_tally();
         prop_assert_eq!((tally.deposited, tally.collected, tally.expired, tally.evicted),
             (packets, packets, 0, 0));
     }
 
     #[test]
-    fn a_receiver_that_starts_again_gets_what_it_has_not_acknowledged(
+    fn restarted_receiver_gets_unacknowledged(
         seed: u64, lost in 0..30_u64, packets in 50..300_u64, before in 1..40_usize,
     ) {
         let mut world = World::new(Legs { lost, doubled: 5, jitter_ms: 20 }, seed);
@@ -77,14 +77,14 @@ proptest! {
     }
 
     #[test]
-    fn a_relay_that_starts_again_is_given_what_it_had_not_acknowledged(
+    fn restarted_relay_gets_unacknowledged(
         seed: u64, lost in 0..30_u64, first in 1..200_u64, second in 1..200_u64,
     ) {
         let mut world = World::new(Legs { lost, doubled: 5, jitter_ms: 20 }, seed);
         world.receiver_is_online = false;
         (0..first).for_each(|number| world.write(number));
         let _some = world.until(Duration::from_millis(60), |_| false);
-        let acknowledged = world.depositor.counts().0;
+        let acknowledged = world.depositor.counts().deposited;
         world.message_store = MessageStore::new(roomy(), 78);
         (first..first + second).for_each(|number| world.write(number));
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn a_running_receiver_follows_a_relay_that_starts_again() {
+fn receiver_follows_restarted_relay() {
     let mut world = World::new(QUIET, 3);
     (0..100).for_each(|number| world.write(number));
     assert!(world.until(TEST_TIMEOUT, |world| world.got.len() == 100));
@@ -111,7 +111,7 @@ fn a_running_receiver_follows_a_relay_that_starts_again() {
 }
 
 #[test]
-fn asking_costs_little_while_nothing_waits_and_nothing_is_sent_while_all_have_come() {
+fn idle_collector_asks_rarely() {
     let mut world = World::new(QUIET, 3);
     world.write(0);
     assert!(world.until(TEST_TIMEOUT, |world| world.got.len() == 1));
@@ -119,11 +119,12 @@ fn asking_costs_little_while_nothing_waits_and_nothing_is_sent_while_all_have_co
     let before = world.asked;
     let _quiet = world.until(Duration::from_secs(20), |_| false);
     assert!((19..=21).contains(&(world.asked - before)), "{}", world.asked - before);
-    assert_eq!(world.depositor.counts(), (1, 0, 0));
+    let counts = world.depositor.counts();
+    assert_eq!((counts.deposited, counts.expired, counts.resent), (1, 0, 0));
 }
 
 #[test]
-fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() {
+fn sender_without_relay_retries() {
     let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(5_000_000) };
     let mut world = World::new(QUIET, 3);
     world.depositor = Depositor::new(identity(4).public(), config, 1);
@@ -136,7 +137,7 @@ fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() 
         }
     }
     assert!((10..300).contains(&tries), "{tries} tries in 100 s");
-    let (_, expired, _) = world.depositor.counts();
+    let expired = world.depositor.counts().expired;
     // A message that was sent once stays: its number is waited for.
     assert!((25..=41).contains(&expired), "{expired}");
     world.depositor.relay_is_back();
@@ -148,26 +149,26 @@ fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() 
 }
 
 #[test]
-fn what_waits_for_a_relay_is_bounded_by_bytes_too() {
+fn waiting_messages_are_bounded_by_bytes() {
     let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(20_000) };
     let mut world = World::new(QUIET, 3);
     world.depositor = Depositor::new(identity(4).public(), config, 1);
     (0..1000).for_each(|number| world.write(number));
-    let given_up = world.depositor.counts().1;
+    let given_up = world.depositor.counts().expired;
     assert!((800..950).contains(&given_up), "{given_up}");
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&999)));
     assert_eq!(world.got, (given_up..1000).collect::<Vec<_>>());
 }
 
 /// A sender with any number of deposits of a kilobyte, which go to `to` in a stream of their own.
-struct Piler {
+struct BulkSender {
     from: u8,
     to: u8,
     next: u64,
 }
 
-impl Piler {
-    fn pile(
+impl BulkSender {
+    fn deposit_many(
         &mut self,
         now: Timestamp,
         message_store: &mut MessageStore,
@@ -211,17 +212,17 @@ fn waiting(message_store: &mut MessageStore, owner: u8) -> (Vec<(u8, u64)>, Rema
 }
 
 #[test]
-fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
+fn sender_share_evicts_own_messages() {
     let config = MessageStoreConfig {
         bytes: Bytes::new(200_000),
         per_sender: Bytes::new(100_000),
         keep: Duration::from_secs(3600),
     };
     let mut message_store = MessageStore::new(config, 1);
-    let mut small = Piler { from: 1, to: 4, next: 0 };
-    let mut great = Piler { from: 2, to: 4, next: 0 };
-    small.pile(at(0), &mut message_store, 10).unwrap();
-    great.pile(at(1), &mut message_store, 150).unwrap();
+    let mut small = BulkSender { from: 1, to: 4, next: 0 };
+    let mut great = BulkSender { from: 2, to: 4, next: 0 };
+    small.deposit_many(at(0), &mut message_store, 10).unwrap();
+    great.deposit_many(at(1), &mut message_store, 150).unwrap();
     let (stored_messages, _) = waiting(&mut message_store, 4);
     let of = |whose: u8| stored_messages.iter().filter(move |(from, _)| *from == whose);
     assert_eq!(of(1).count(), 10);
@@ -229,8 +230,8 @@ fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
     assert_eq!(of(2).next_back(), Some(&(2, 149)));
     assert_eq!(message_store.take_tally().evicted, 150 - of(2).count() as u64);
     // All together exceed the bound: the sender with most gives way.
-    let mut another = Piler { from: 3, to: 5, next: 0 };
-    another.pile(at(2), &mut message_store, 100).unwrap();
+    let mut another = BulkSender { from: 3, to: 5, next: 0 };
+    another.deposit_many(at(2), &mut message_store, 100).unwrap();
     assert!(message_store.cost() <= 200_000);
     let (after, _) = waiting(&mut message_store, 4);
     assert_eq!(after.iter().filter(|(from, _)| *from == 1).count(), 10);
@@ -251,7 +252,7 @@ fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
 
 proptest! {
     #[test]
-    fn whatever_is_left_and_fetched_bounds_hold_and_every_packet_is_accounted_for(
+    fn store_bounds_and_tally_hold(
         steps in prop::collection::vec((0..5_u8, 1..4_u8, 0..3_u64, 0..300_u64, 1..900_usize),
             1..400),
     ) {
@@ -307,10 +308,10 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_old_goes_and_is_counted() {
+fn expired_messages_are_counted() {
     let mut message_store =
         MessageStore::new(MessageStoreConfig { keep: Duration::from_secs(50), ..roomy() }, 1);
-    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut message_store, 5).unwrap();
+    BulkSender { from: 1, to: 4, next: 0 }.deposit_many(at(0), &mut message_store, 5).unwrap();
     message_store.handle_timeout(at(49_000));
     assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
     message_store.handle_timeout(at(50_000));
@@ -322,9 +323,9 @@ fn what_is_too_old_goes_and_is_counted() {
 }
 
 #[test]
-fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged() {
+fn mailbox_belongs_to_owner_until_acknowledged() {
     let mut message_store = MessageStore::new(roomy(), 1);
-    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut message_store, 5).unwrap();
+    BulkSender { from: 1, to: 4, next: 0 }.deposit_many(at(0), &mut message_store, 5).unwrap();
     let stranger = waiting(&mut message_store, 5);
     assert_eq!((stranger.0.len(), stranger.1.left), (0, 0));
     assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
@@ -346,16 +347,16 @@ fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged(
 }
 
 #[test]
-fn a_stream_that_the_relay_does_not_know_is_begun_anew() {
+fn unknown_stream_restarts() {
     let mut message_store = MessageStore::new(roomy(), 1);
-    let mut late = Piler { from: 1, to: 4, next: 7 };
-    let told = late.pile(at(0), &mut message_store, 1).unwrap();
-    assert!(!told.is_known);
+    let mut late = BulkSender { from: 1, to: 4, next: 7 };
+    let deposited = late.deposit_many(at(0), &mut message_store, 1).unwrap();
+    assert!(!deposited.is_known);
     assert_eq!((waiting(&mut message_store, 4).0.len(), message_store.cost()), (0, 0));
 }
 
 #[test]
-fn what_was_held_back_for_something_that_has_gone_is_handed_on() {
+fn held_packets_follow_expired_one() {
     let (mut message_store, mut collector) = (MessageStore::new(roomy(), 1), Collector::default());
     let owner = identity(4).public();
     for (number, keep_s) in (0..4).zip([5, 50, 50, 50]) {
@@ -381,7 +382,7 @@ fn what_was_held_back_for_something_that_has_gone_is_handed_on() {
 }
 
 #[test]
-fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() {
+fn relay_that_lost_messages_gets_new_stream() {
     let [mut first, mut second] = [1, 2].map(|epoch| MessageStore::new(roomy(), epoch));
     let (sender, owner) = (identity(1).public(), identity(4).public());
     let mut depositor = Depositor::new(owner, patient(), 1);
@@ -405,7 +406,7 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
         while let Some(deposit) = depositor.poll_deposit(now) {
             answers.extend(second.deposit(now, sender, &deposit));
         }
-        answers.iter().for_each(|told| depositor.handle_deposited(now, told));
+        answers.iter().for_each(|deposited| depositor.handle_deposited(now, deposited));
     }
     assert!(depositor.is_empty());
     let numbers: Vec<u8> = (5..10).collect();
@@ -417,7 +418,7 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
 }
 
 #[test]
-fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
+fn oversized_packet_does_not_block_others() {
     // In flight to the relay, while others come now and then.
     let mut world = World::new(QUIET, 3);
     world.longest = 500;
@@ -428,7 +429,7 @@ fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
     }
     assert!(world.until(Duration::from_secs(10), |world| world.got.last() == Some(&59)));
     assert_eq!(world.got, (1..60).collect::<Vec<_>>());
-    assert_eq!(world.depositor.counts().1, 1);
+    assert_eq!(world.depositor.counts().expired, 1);
     // In flight from it.
     let mut world = World::new(QUIET, 3);
     world.receiver_is_online = false;
@@ -465,7 +466,7 @@ fn open(opener: &mut Opener, at: Timestamp, stored_message: &[u8]) -> Result<Opt
 }
 
 #[test]
-fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
+fn packet_opens_once_and_unaltered() {
     let stored_messages = stored_messages(1, 9, 3);
     let mut opener = Opener::new(identity(4));
     assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoStoredHeader));
@@ -494,7 +495,7 @@ fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
 }
 
 #[test]
-fn an_envelope_is_taken_for_a_day_from_senders_that_may() {
+fn stored_header_is_valid_for_a_day() {
     const DAY_MS: u64 = 24 * 3600 * 1000;
     let stored_messages = stored_messages(1, 9, 1);
     let fresh = || Opener::new(identity(4));
@@ -521,7 +522,7 @@ fn an_envelope_is_taken_for_a_day_from_senders_that_may() {
 }
 
 #[test]
-fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
+fn forgotten_flow_is_not_reopened() {
     let mut opener = Opener::new(identity(4));
     let [mine, theirs] = [1, 2].map(|from| stored_messages(from, 9, 1));
     assert_eq!(open(&mut opener, at(1000), &mine[0]), Ok(None));
@@ -543,7 +544,7 @@ fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
 }
 
 #[test]
-fn a_key_serves_ten_minutes() {
+fn key_is_valid_for_ten_minutes() {
     let (mut sealer, mut headers) = (sealer(1, 4, 9), 0);
     for minute in 0..30 {
         let put = |stored_message: Vec<u8>| headers += u64::from(stored_message[0] == 1);

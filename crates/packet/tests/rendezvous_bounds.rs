@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use meeting::*;
 use tradewind_packet::message::{Acknowledgement, Collect, Deposit};
-use tradewind_packet::rendezvous::{Depositor, DepositorConfig, MessageStore};
+use tradewind_packet::rendezvous::{DepositCounts, Depositor, DepositorConfig, MessageStore};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
@@ -36,20 +36,20 @@ fn write_every_20_ms(world: &mut World, numbers: Range<u64>) {
 }
 
 #[test]
-fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothing_that_waits() {
+fn long_offline_sender_catches_up() {
     let config = DepositorConfig { keep: Duration::from_secs(60), bytes: Bytes::new(5_000_000) };
     let mut world = steady_sender(config);
     write_every_20_ms(&mut world, 0..100);
     // Nothing gets through for 72 s.
     world.longest = 0;
     write_every_20_ms(&mut world, 100..3700);
-    let (deposited, expired, _) = world.depositor.counts();
+    let DepositCounts { deposited, expired, .. } = world.depositor.counts();
     assert!((90..=100).contains(&deposited), "{deposited}");
     assert!((560..=610).contains(&expired), "{expired}");
     // As the relay is back, and its sender goes on.
     world.longest = usize::MAX;
     write_every_20_ms(&mut world, 3700..4100);
-    let (deposited, late, resent) = world.depositor.counts();
+    let DepositCounts { deposited, expired: late, resent } = world.depositor.counts();
     assert!(deposited + late > 4090, "{deposited} of 4100");
     assert!(late < expired + 300, "{late}, {expired} before");
     assert!(resent < 200, "{resent}");
@@ -64,29 +64,29 @@ fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothi
 }
 
 #[test]
-fn a_sender_with_too_much_for_its_bound_catches_up_and_loses_nothing_that_waits() {
+fn oversized_backlog_catches_up() {
     let config = DepositorConfig { keep: Duration::from_secs(3600), bytes: Bytes::new(100_000) };
     let mut world = steady_sender(config);
     write_every_20_ms(&mut world, 0..100);
     world.longest = 0;
     write_every_20_ms(&mut world, 100..1700);
-    let (deposited, given_up, _) = world.depositor.counts();
+    let DepositCounts { deposited, expired: given_up, .. } = world.depositor.counts();
     assert!((600..1200).contains(&given_up), "{given_up}");
     world.longest = usize::MAX;
     write_every_20_ms(&mut world, 1700..2000);
-    let (after, later, resent) = world.depositor.counts();
+    let DepositCounts { deposited: after, expired: later, resent } = world.depositor.counts();
     assert!(after + later > 1990 && after > deposited + 300, "{after}, {later}");
     assert!(resent < 200, "{resent}");
     world.receiver_is_online = true;
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&1999)));
     // All messages that the relay has acknowledged, in order, each once.
-    let (after, ..) = world.depositor.counts();
+    let after = world.depositor.counts().deposited;
     assert_eq!((world.got.len() as u64, world.message_store.take_tally().evicted), (after, 0));
     assert!(world.got.is_sorted_by(|before, after| before < after));
 }
 
 #[test]
-fn a_lane_with_stored_messages_is_not_closed_for_another() {
+fn lane_with_messages_is_not_closed() {
     let mut message_store = MessageStore::new(roomy(), 1);
     let (from, to) = (identity(1).public(), identity(4).public());
     let begin = |millis: u64, message_store: &mut MessageStore, stream: u64| {
@@ -115,7 +115,7 @@ fn a_lane_with_stored_messages_is_not_closed_for_another() {
 }
 
 #[test]
-fn a_question_that_is_repeated_is_answered_within_an_allowance() {
+fn repeated_question_is_rate_limited() {
     let mut message_store = MessageStore::new(roomy(), 1);
     let (from, to) = (identity(1).public(), identity(4).public());
     for number in 0..2000 {

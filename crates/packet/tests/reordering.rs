@@ -62,13 +62,13 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
                     let existing = asked.iter().filter(|sequence| **sequence < PACKETS);
                     fared.asked += existing.count() as u64;
                     // The relay keeps the packets that have been sent.
-                    let is_kept = |asked: &u64| *asked < PACKETS && asked * GAP <= millis;
-                    let kept = asked.into_iter().filter(is_kept);
-                    answers.entry(millis + ANSWER).or_default().extend(kept);
+                    let is_cached = |asked: &u64| *asked < PACKETS && asked * GAP <= millis;
+                    let cached = asked.into_iter().filter(is_cached);
+                    answers.entry(millis + ANSWER).or_default().extend(cached);
                 }
-                Ok(Message::Feedback(told)) => {
-                    fared.expected += told.expected;
-                    fared.lost_by_internet += told.lost_by_internet;
+                Ok(Message::Feedback(feedback)) => {
+                    fared.expected += feedback.expected;
+                    fared.lost_by_internet += feedback.lost_by_internet;
                 }
                 _ => {}
             }

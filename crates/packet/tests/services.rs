@@ -15,7 +15,7 @@ use tradewind_packet::sender::{Arq, Copies, Paths, Sender, SenderConfig, SenderF
 use tradewind_units::Duration;
 
 #[test]
-fn direct_packets_take_the_internet_and_nothing_else() {
+fn direct_packets_use_internet_only() {
     let mut cast = Cast::new(&Setting::of(Service::Direct, 1));
     cast.run(3, &mut losing(&[id(0, 1)]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 0);
@@ -25,7 +25,7 @@ fn direct_packets_take_the_internet_and_nothing_else() {
 }
 
 #[test]
-fn forwarded_packets_take_the_relays_or_both_paths() {
+fn forwarded_packets_use_relays_or_both() {
     let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
     cast.run(2, &mut losing(&[]));
     assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
@@ -45,7 +45,7 @@ fn forwarded_packets_take_the_relays_or_both_paths() {
 }
 
 #[test]
-fn of_forwarded_packets_nothing_is_asked_for_and_nothing_is_kept() {
+fn forwarded_packets_are_not_cached() {
     let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
     let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
         Message::Source(source) if from == EGRESS && source.packet == id(0, 2) => Fate::Lost,
@@ -58,7 +58,7 @@ fn of_forwarded_packets_nothing_is_asked_for_and_nothing_is_kept() {
 }
 
 #[test]
-fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request() {
+fn lost_copy_arrives_for_last_request() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let flow = ReceiverFlow { service: Service::Caching, ..receiver_flow(0, ms(110), ms(400)) };
     cast.receivers[0].set_path(FlowNumber(0), flow);
@@ -89,7 +89,7 @@ fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request(
 }
 
 #[test]
-fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
+fn missing_packets_are_requested_once_relay_is_known() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let known = ReceiverFlow { service: Service::Caching, ..receiver_flow(0, ms(100), ms(100)) };
     cast.receivers[0].set_path(FlowNumber(0), ReceiverFlow { egress: None, ..known });
@@ -110,7 +110,7 @@ fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
 }
 
 #[test]
-fn a_cached_packet_is_pulled_when_a_gap_shows_it() {
+fn gap_requests_cached_packet() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 2), id(0, 3)]));
     assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::Cache));
@@ -119,14 +119,14 @@ fn a_cached_packet_is_pulled_when_a_gap_shows_it() {
 }
 
 #[test]
-fn the_last_packet_of_a_burst_is_missed_by_the_timer() {
+fn timer_detects_lost_last_packet() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(20, &mut losing(&[id(0, 19)]));
     assert_eq!(cast.way_of(id(0, 19)), Some(Arrival::Cache));
 }
 
 #[test]
-fn a_lost_packet_is_solved_for_with_what_others_lend() {
+fn lost_packet_is_decoded_with_helpers() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2)]));
     assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
@@ -141,7 +141,7 @@ fn a_lost_packet_is_solved_for_with_what_others_lend() {
 }
 
 #[test]
-fn two_receivers_that_lose_of_one_block_are_both_served() {
+fn two_losses_in_block_are_recovered() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2), id(1, 2)]));
     assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
@@ -149,7 +149,7 @@ fn two_receivers_that_lose_of_one_block_are_both_served() {
 }
 
 #[test]
-fn three_losses_are_more_than_two_repair_packets_solve() {
+fn three_losses_exceed_two_repairs() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2), id(1, 2), id(2, 2)]));
     assert_eq!(cast.delivered.len(), 12);
@@ -158,7 +158,7 @@ fn three_losses_are_more_than_two_repair_packets_solve() {
 }
 
 #[test]
-fn a_single_loss_within_a_stream_needs_no_helper() {
+fn in_stream_loss_needs_no_helper() {
     let mut setting = Setting::of(Service::Coding, 1);
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
     let mut cast = Cast::new(&setting);
@@ -169,7 +169,7 @@ fn a_single_loss_within_a_stream_needs_no_helper() {
 }
 
 #[test]
-fn an_outage_is_followed_while_it_lasts() {
+fn outage_is_followed() {
     let mut setting = Setting::of(Service::Coding, 3);
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
     let mut cast = Cast::new(&setting);
@@ -190,7 +190,7 @@ fn outage(_: Peer, to: Peer, message: &Message<'_>) -> Fate {
 }
 
 #[test]
-fn an_outage_of_a_video_is_followed_to_its_end() {
+fn video_outage_is_followed() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let mut sent = 0;
     // 25 frames a second, of three to eight packets each, 3.5 ms apart; after four seconds, half a
@@ -212,7 +212,7 @@ fn an_outage_of_a_video_is_followed_to_its_end() {
 }
 
 #[test]
-fn a_call_that_pauses_in_an_outage_is_found_again() {
+fn paused_call_is_recovered() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let lost: Vec<_> = (90..100).map(|sequence| id(0, sequence)).collect();
     cast.run(100, &mut losing(&lost));
@@ -227,7 +227,7 @@ fn a_call_that_pauses_in_an_outage_is_found_again() {
 }
 
 #[test]
-fn a_copy_lost_on_the_access_leg_is_sent_again() {
+fn lost_copy_is_resent() {
     let mut setting = Setting::of(Service::Coding, 3);
     setting.arq = true;
     let mut cast = Cast::new(&setting);
@@ -248,7 +248,7 @@ fn a_copy_lost_on_the_access_leg_is_sent_again() {
 }
 
 #[test]
-fn the_last_copy_is_sent_again_when_nothing_acknowledges_it() {
+fn unacknowledged_last_copy_is_resent() {
     let mut setting = Setting::of(Service::Caching, 1);
     setting.arq = true;
     let mut cast = Cast::new(&setting);
@@ -268,7 +268,7 @@ fn the_last_copy_is_sent_again_when_nothing_acknowledges_it() {
 }
 
 #[test]
-fn chosen_packets_and_the_last_of_a_window_are_copied() {
+fn chosen_packets_and_window_end_are_copied() {
     let mut setting = Setting::of(Service::Caching, 1);
     setting.copies = Copies::Chosen { last_after: Some(ms(20)) };
     let mut cast = Cast::new(&setting);
@@ -290,7 +290,7 @@ fn chosen_packets_and_the_last_of_a_window_are_copied() {
 }
 
 #[test]
-fn of_what_goes_both_ways_only_chosen_packets_go_over_the_relays() {
+fn only_chosen_packets_are_copied() {
     let mut setting = Setting::of(Service::Forwarding, 1);
     (setting.paths, setting.copies) = (Paths::Both, Copies::Chosen { last_after: None });
     let mut cast = Cast::new(&setting);
@@ -314,7 +314,7 @@ fn of_what_goes_both_ways_only_chosen_packets_go_over_the_relays() {
 }
 
 #[test]
-fn a_packet_alone_in_every_block_makes_room_for_the_next() {
+fn lone_packet_in_block_is_displaced() {
     let mut setting = Setting::of(Service::Coding, 1);
     setting.coding.blocks = 2;
     let mut cast = Cast::new(&setting);
@@ -344,7 +344,7 @@ fn a_packet_alone_in_every_block_makes_room_for_the_next() {
 }
 
 #[test]
-fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
+fn block_holds_each_flow_once() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 5));
     cast.run(20, &mut losing(&[]));
     let mut coded = std::collections::BTreeSet::new();
@@ -401,7 +401,7 @@ fn an_offline_receiver_is_replaced() {
 }
 
 #[test]
-fn a_poisoned_recovery_is_not_taken() {
+fn poisoned_recovery_is_refused() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     let mut fate = |_: Peer, to: Peer, message: &Message<'_>| match message {
         Message::Source(source) if to.0 >= 200 && source.packet == id(0, 2) => Fate::Lost,
@@ -421,20 +421,20 @@ fn a_poisoned_recovery_is_not_taken() {
 }
 
 #[test]
-fn the_sender_is_told_how_its_flow_fares() {
+fn sender_gets_feedback() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(90, &mut losing(&[id(0, 4), id(0, 50)]));
-    let told = cast.events_of(sender_of(0)).find_map(|event| match event {
-        Event::Feedback(told) => Some(told),
+    let feedback = cast.events_of(sender_of(0)).find_map(|event| match event {
+        Event::Feedback(feedback) => Some(feedback),
         _ => None,
     });
-    let told = told.unwrap();
-    assert_eq!((told.expected, told.in_time, told.lost_by_internet), (90, 90, 2));
+    let feedback = feedback.unwrap();
+    assert_eq!((feedback.expected, feedback.in_time, feedback.lost_by_internet), (90, 90, 2));
 }
 
 /// One packet in ten comes 25 ms late, and none is lost.
 #[test]
-fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
+fn reordered_packets_count_as_late() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
         Message::Source(source) if from == sender_of(0) && source.packet.sequence % 10 == 4 => {
@@ -444,19 +444,19 @@ fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
     };
     cast.run(400, &mut fate);
     cast.advance(cast.now + ms(2000), &mut fate);
-    let mut told = [0; 2];
+    let mut sums = [0; 2];
     for event in cast.events_of(sender_of(0)) {
         if let Event::Feedback(feedback) = event {
-            told = [told[0] + feedback.expected, told[1] + feedback.lost_by_internet];
+            sums = [sums[0] + feedback.expected, sums[1] + feedback.lost_by_internet];
         }
     }
-    assert_eq!(told, [400, 0]);
+    assert_eq!(sums, [400, 0]);
 }
 
 /// The first packets of a flow are lost: it is numbered from zero, so that the first packet that
 /// comes shows the loss.
 #[test]
-fn the_first_packets_of_a_flow_come_back() {
+fn first_packets_are_recovered() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 0), id(0, 1)]));
     assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Cache));
@@ -465,7 +465,7 @@ fn the_first_packets_of_a_flow_come_back() {
 
 /// A relay acknowledges nothing, and repeated copies stay within the uplink's rate.
 #[test]
-fn copies_that_are_sent_again_count_for_the_uplink() {
+fn resent_copies_count_for_uplink() {
     let copies_of = |uplink| {
         let config = SenderConfig { arq: Some(Arq::default()), uplink };
         let (mut sender, mut copies) = (Sender::new(config), 0);
@@ -499,7 +499,7 @@ fn copies_that_are_sent_again_count_for_the_uplink() {
 
 /// Copies cannot use the part of the uplink that the Internet path takes.
 #[test]
-fn copies_get_what_the_packets_themselves_leave_of_the_uplink() {
+fn copies_use_remaining_uplink() {
     // 50 packets a second, of a thousand bytes with all headers, and copies of a little more.
     let copies_of = |service, per_second| {
         let uplink = Some(Allowance { per_second, burst: 16_000 });

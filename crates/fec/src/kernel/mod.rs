@@ -105,7 +105,7 @@ mod tests {
     use crate::field;
 
     #[test]
-    fn every_kernel_multiplies_every_byte_by_every_coefficient() {
+    fn kernels_multiply_correctly() {
         let source: Vec<u8> = (0..=255).collect();
         for kernel in Kernel::available() {
             for coefficient in 0..=255u8 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_does_every_length_at_every_offset() {
+    fn kernels_handle_lengths_and_offsets() {
         let source: Vec<u8> = (0..400).map(|index| (index * 7 + 3) as u8).collect();
         for kernel in Kernel::available() {
             for offset in 0..9 {

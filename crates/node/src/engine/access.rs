@@ -13,7 +13,7 @@ pub(super) struct Access {
     policy: Policy,
     /// The address at which neighbours reach this node.
     listener: SocketAddr,
-    own_host: LocalAddresses,
+    local_addresses: LocalAddresses,
     /// The generation of the host's addresses at the last check.
     generation: u64,
     lines: LogLimit<()>,
@@ -21,13 +21,13 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn new(policy: Policy, listener: SocketAddr) -> Result<Self, NetError> {
-        let own_host = LocalAddresses::open()?;
-        Ok(Self { policy, listener, own_host, generation: 0, lines: LogLimit::new() })
+        let local_addresses = LocalAddresses::open()?;
+        Ok(Self { policy, listener, local_addresses, generation: 0, lines: LogLimit::new() })
     }
 
     /// Checks whether addresses of the host have changed.
     pub(super) fn look(&mut self) {
-        self.generation = self.own_host.generation();
+        self.generation = self.local_addresses.generation();
     }
 
     /// Returns the generation of the host's addresses, which changes with them.
@@ -60,7 +60,7 @@ impl Access {
 
     /// Returns whether `ip` is an address of this host; also `true` where that cannot be found out.
     pub(super) fn is_here(&self, ip: IpAddr) -> bool {
-        self.own_host.contains(ip).unwrap_or_else(|error| {
+        self.local_addresses.contains(ip).unwrap_or_else(|error| {
             limited!(warn, self.lines, (), %error, "taken for an address of this host");
             true
         })

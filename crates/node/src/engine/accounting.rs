@@ -39,14 +39,14 @@ impl<K> Default for Accounting<K> {
 }
 
 impl<K: Ord> Accounting<K> {
-    pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), told: LeftRelay) {
+    pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), report: LeftRelay) {
         let last = self.last.entry((role, from)).or_default();
         // A relay that restarts counts from zero.
         let since = |new: u64, old: u64| if new >= old { new - old } else { new };
         let sum = self.sums.entry(role).or_default();
-        sum.bytes = sum.bytes.saturating_add(since(told.bytes, last.bytes));
-        sum.nano_usd = sum.nano_usd.saturating_add(since(told.nano_usd, last.nano_usd));
-        *last = told;
+        sum.bytes = sum.bytes.saturating_add(since(report.bytes, last.bytes));
+        sum.nano_usd = sum.nano_usd.saturating_add(since(report.nano_usd, last.nano_usd));
+        *last = report;
         let nano_usd = self.all().nano_usd;
         let (begun, billed) = *self.since.get_or_insert((now, nano_usd));
         let passed = now.since(begun);
@@ -69,7 +69,7 @@ impl<K: Ord> Accounting<K> {
         })
     }
 
-    pub(super) fn told(&self) -> Billed {
+    pub(super) fn billed(&self) -> Billed {
         let LeftRelay { bytes, nano_usd } = self.all();
         Billed { bytes, usd: nano_usd as f64 / 1e9, usd_per_hour: self.usd_per_hour }
     }
@@ -84,21 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn both_relays_are_added_up_and_one_that_starts_again_goes_on() {
+    fn bills_add_up_across_relay_restart() {
         let mut accounting = Accounting::default();
         let mut take = |seconds, role, (bytes, nano_usd)| {
             accounting.take(at(seconds), (role, ()), LeftRelay { bytes, nano_usd });
-            accounting.told()
+            accounting.billed()
         };
         take(0, Role::Ingress, (1000, 500));
         take(1, Role::Egress, (100, 50));
-        let told = take(2, Role::Ingress, (1500, 750));
-        assert_eq!((told.bytes, told.usd), (1600, 800e-9));
-        let told = take(3, Role::Ingress, (200, 100));
-        assert_eq!((told.bytes, told.usd_per_hour), (1800, None));
+        let billed = take(2, Role::Ingress, (1500, 750));
+        assert_eq!((billed.bytes, billed.usd), (1600, 800e-9));
+        let billed = take(3, Role::Ingress, (200, 100));
+        assert_eq!((billed.bytes, billed.usd_per_hour), (1800, None));
         // 1,000 nano-dollars more than at the first bill, in ten seconds.
-        let told = take(10, Role::Ingress, (1400, 700));
-        assert_eq!(told.usd_per_hour, Some(1000e-9 / 10.0 * 3600.0));
+        let billed = take(10, Role::Ingress, (1400, 700));
+        assert_eq!(billed.usd_per_hour, Some(1000e-9 / 10.0 * 3600.0));
         let left = [Role::Ingress, Role::Egress].map(|role| accounting.left(role).unwrap().bytes);
         assert_eq!(left, [2900, 100]);
     }

@@ -11,7 +11,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
 use super::TICK;
-use super::conversations::Written;
+use super::conversations::DatagramMeta;
 use super::local::Local;
 use super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::counts::Snapshot;
@@ -24,7 +24,7 @@ const MEASURED: Duration = Duration::from_secs(4);
 
 /// Returns the allocations between ticks for packets of one flow, how many arrived, and the relay's
 /// counters.
-fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
+fn allocations(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
@@ -39,7 +39,7 @@ fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
             all += measure(|| {
                 let now = hosts.now;
                 for _ in 0..IN_A_TICK {
-                    let by = Written::by(([10, 0, 0, 1], 1).into());
+                    let by = DatagramMeta::by(([10, 0, 0, 1], 1).into());
                     hosts.at(1).take_application(now, route, by, &[7; 1000]);
                 }
                 hosts.exchange();
@@ -49,12 +49,12 @@ fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
         (all, hosts.at(4).counts.snapshot().delivered)
     };
     let (_, before) = run(FIRST);
-    let (taken, after) = run(MEASURED);
-    (taken, after - before, hosts.at(2).counts.snapshot())
+    let (allocations, after) = run(MEASURED);
+    (allocations, after - before, hosts.at(2).counts.snapshot())
 }
 
 #[test]
-fn engines_take_no_memory_for_a_packet() {
+fn engines_do_not_allocate_per_packet() {
     let all = [
         (Service::Direct, Paths::Overlay),
         (Service::Forwarding, Paths::Overlay),
@@ -64,12 +64,12 @@ fn engines_take_no_memory_for_a_packet() {
     ];
     let packets = (MEASURED.as_nanos() / TICK.as_nanos()) as u64 * IN_A_TICK as u64;
     for (service, paths) in all {
-        let (taken, arrived, relay) = taken(service, paths);
+        let (allocations, arrived, relay) = allocations(service, paths);
         assert_eq!(arrived, packets, "{service:?}");
         let has_done = [relay.forwarded > packets, relay.kept > packets, relay.repairs > 0];
         let is = |wanted| service == wanted;
         let to_do = [is(Service::Forwarding), is(Service::Caching), is(Service::Coding)];
         assert_eq!(has_done, to_do, "{service:?}: {relay:?}");
-        assert_eq!(taken.count_total, 0, "{service:?}, {paths:?}: {taken:?}");
+        assert_eq!(allocations.count_total, 0, "{service:?}, {paths:?}: {allocations:?}");
     }
 }

@@ -4,7 +4,7 @@
 //! and the replies.
 
 mod begin;
-mod room;
+mod eviction;
 mod upkeep;
 
 use std::collections::BTreeSet;
@@ -26,17 +26,17 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
-use super::long::Ways;
+use super::long::DatagramPaths;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::records::{Origin, Tally};
 use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::counts::add;
 use crate::record::Outcome;
-pub(super) use room::LetGo;
+pub(super) use eviction::Released;
 
 /// Most conversations of one worker in either direction, each with a socket at the far end. One
-/// more evicts another (`room`). Chosen.
+/// more evicts another (`eviction`). Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
 /// Chosen: as long as NATs keep the state of UDP with replies.
@@ -53,7 +53,7 @@ pub(super) const DATAGRAM_BYTES: usize = 5;
 
 /// The metadata of an application's datagram.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written {
+pub(crate) struct DatagramMeta {
     pub(crate) source: SocketAddr,
     /// The address of this host at which it arrived, where replies must leave from the same.
     pub(crate) at: Option<IpAddr>,
@@ -66,7 +66,7 @@ pub(crate) struct Written {
     pub(crate) is_vital: bool,
 }
 
-impl Written {
+impl DatagramMeta {
     pub(crate) fn by(source: SocketAddr) -> Self {
         Self { source, at: None, went_to: None, dscp: None, hops: None, is_vital: false }
     }
@@ -94,7 +94,7 @@ impl Written {
     }
 }
 
-impl From<Arrival> for Written {
+impl From<Arrival> for DatagramMeta {
     fn from(arrival: Arrival) -> Self {
         let Arrival { from, at, went_to, dscp, hops, .. } = arrival;
         Self { at, went_to, dscp, hops, ..Self::by(from) }
@@ -138,7 +138,7 @@ pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
     /// The source address under which datagrams are delivered, if not one of this host's.
-    pub(super) kept: Option<SocketAddr>,
+    pub(super) preserved_source: Option<SocketAddr>,
     pub(super) far: PeerId,
     conversation: u32,
     pub(super) carriage: Carriage,
@@ -161,12 +161,12 @@ impl Inbound {
         far: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
     ) -> Self {
-        let (kept, end, used, is_over) = (None, None, now.steady, false);
+        let (preserved_source, end, used, is_over) = (None, None, now.steady, false);
         let (judged, origin, tally) = (None, Origin::default(), Tally::default());
         Self {
             local,
             to,
-            kept,
+            preserved_source,
             far,
             conversation,
             carriage,
@@ -192,22 +192,28 @@ impl Inbound {
 
 impl Engine {
     /// Sends a datagram that an application wrote to route `at`.
-    pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
+    pub(crate) fn take_application(
+        &mut self,
+        now: Now,
+        at: u32,
+        meta: DatagramMeta,
+        payload: &[u8],
+    ) {
         let Some(route) = self.routes.get(at) else { return };
         if self.is_stale(route.carriage()) {
             return add(&self.counts.stale, 1);
         }
-        let (far, carriage, end, source) = (route.far, route.carriage(), route.end, written.source);
+        let (far, carriage, end, source) = (route.far, route.carriage(), route.end, meta.source);
         let from = route.to.is_none().then_some(source);
         let is_head = matches!(route.part, Part::Head(_));
-        let Some(to) = route.to.or(written.went_to.filter(|to| route.local.takes(*to))) else {
+        let Some(to) = route.to.or(meta.went_to.filter(|to| route.local.takes(*to))) else {
             return add(&self.counts.refused, 1);
         };
         let is_whole = route.local.tunnel().is_some();
-        let class = written.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
-        let conversation = match route.sources.get(&(written.answer(), to)) {
+        let class = meta.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
+        let conversation = match route.sources.get(&(meta.answer(), to)) {
             Some(conversation) => *conversation,
-            None => match self.begin_conversation(now, at, written.answer(), to) {
+            None => match self.begin_conversation(now, at, meta.answer(), to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
             },
@@ -224,9 +230,9 @@ impl Engine {
         let is_known = outbound.is_known;
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
-        let ways = Ways::of(far, carriage, end);
-        let fits = |bytes: usize| self.fits(now, ways, around + bytes + payload.len());
-        let is_cut = self.has_to_be_cut(now, (ways, carriage), around + payload.len());
+        let paths = DatagramPaths::of(far, carriage, end);
+        let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
+        let is_cut = self.has_to_be_cut(now, (paths, carriage), around + payload.len());
         let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
         let message = if is_known || needs_begin {
             Message::Datagram { conversation, payload }
@@ -241,9 +247,9 @@ impl Engine {
         if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
             return;
         }
-        let is_too_long = self.note_if_too_long(now, (ways, to), (around, payload.len()));
+        let is_too_long = self.note_if_too_long(now, (paths, to), (around, payload.len()));
         if is_too_long && is_whole {
-            return self.tell_too_long(now, Some(at), payload);
+            return self.report_too_long(now, Some(at), payload);
         }
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
@@ -257,12 +263,12 @@ impl Engine {
     }
 
     /// Sends a datagram of the application at which conversation `id` ends.
-    pub(crate) fn take_reply(&mut self, now: Now, id: u32, written: Written, payload: &[u8]) {
-        let source = written.source;
+    pub(crate) fn take_reply(&mut self, now: Now, id: u32, meta: DatagramMeta, payload: &[u8]) {
+        let source = meta.source;
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
             return add(&self.counts.refused, 1);
         };
-        if written.hops.is_some_and(|hops| hops <= ANSWERED_HOPS) {
+        if meta.hops.is_some_and(|hops| hops <= ANSWERED_HOPS) {
             return add(&self.counts.dropped, 1);
         }
         inbound.used = now.steady;
@@ -272,8 +278,7 @@ impl Engine {
         if self.is_stale(carriage) {
             return add(&self.counts.stale, 1);
         }
-        let class =
-            written.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
+        let class = meta.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
         if let Some(inbound) = self.inbound.get_mut(id) {
             inbound.tally.count_down(now.steady, payload.len());
         }
@@ -281,10 +286,10 @@ impl Engine {
             return;
         }
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let ways = Ways::of(far, carriage, end);
-        let is_too_long = self.note_if_too_long(now, (ways, source), (around, payload.len()));
+        let paths = DatagramPaths::of(far, carriage, end);
+        let is_too_long = self.note_if_too_long(now, (paths, source), (around, payload.len()));
         if is_too_long && is_whole {
-            return self.tell_too_long(now, None, payload);
+            return self.report_too_long(now, None, payload);
         }
         let message = Message::Datagram { conversation, payload };
         match end {
@@ -310,7 +315,7 @@ impl Engine {
     ) -> Option<u32> {
         let salt = self.next_salt();
         self.routes.get_mut(at)?.local.begin(to)?;
-        let oldest = self.make_room_here();
+        let oldest = self.evict_outbound();
         let tally = self.tally_of(self.routes.get(at)?.end);
         let (is_known, used) = (false, now.steady);
         let outbound = Outbound { route: at, source, to, is_known, used, tally };
@@ -325,7 +330,7 @@ impl Engine {
             }
         }
         if let Some((id, mut gone)) = oldest {
-            self.tell_over(now, gone.route, id);
+            self.report_over(now, gone.route, id);
             self.forget_outbound(id, &mut gone, Outcome::Evicted);
         }
         conversation
@@ -344,7 +349,7 @@ impl Engine {
         let is_sealed = self.seal_far(peer, &mut sealed, |out| message.write(out));
         if is_sealed {
             add(&self.counts.taken, 1);
-            self.send_ways(now, peer, carriage, &sealed);
+            self.send_over_paths(now, peer, carriage, &sealed);
         } else {
             add(&self.counts.refused, 1);
         }
@@ -372,7 +377,13 @@ impl Engine {
     }
 
     /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
-    pub(super) fn send_ways(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
+    pub(super) fn send_over_paths(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        carriage: Carriage,
+        sealed: &[u8],
+    ) {
         let far = self.fars.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
         let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
@@ -412,13 +423,18 @@ impl Engine {
                 return add(&self.counts.stale, 1);
             }
             if !self.judge_again(id) {
-                self.released(now, id, Outcome::Revoked);
+                self.release(now, id, Outcome::Revoked);
                 return add(&self.counts.dropped, 1);
             }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
                 inbound.tally.count_up(now.steady, payload.len());
-                inbound.local.push(&self.counts, inbound.kept, inbound.to.into(), payload);
+                inbound.local.push(
+                    &self.counts,
+                    inbound.preserved_source,
+                    inbound.to.into(),
+                    payload,
+                );
                 if self.unflushed.last() != Some(&id) {
                     self.unflushed.push(id);
                 }
@@ -428,7 +444,7 @@ impl Engine {
         let at = self.outbound.get(conversation).map(|outbound| outbound.route);
         let is_theirs = at.is_some_and(|at| self.leading_to(at, peer).is_some());
         let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
-            self.tell_if_let_go(peer, conversation);
+            self.notify_if_released(peer, conversation);
             return add(&self.counts.dropped, 1);
         };
         let carriage = self.routes.get(outbound.route).map(Route::carriage);

@@ -37,7 +37,7 @@ use super::serving::AROUND_MESSAGE;
 use crate::counts::add;
 use crate::status::FlowStatistics;
 use expected::Expectations;
-pub(super) use reports::{ByWays, FlowsOfEnd, name};
+pub(super) use reports::{FlowsOfEnd, ForwardedBills, name};
 use selection::RoundTrips;
 pub(super) use selection::Selection;
 
@@ -78,16 +78,16 @@ pub(super) struct End {
     /// Set if a relay serves the incoming flow; below: when and with which service that was last
     /// confirmed.
     is_served: bool,
-    heard: Option<(Timestamp, Service)>,
+    confirmed: Option<(Timestamp, Service)>,
     /// Set once the sender of the incoming flow has left it to the Internet.
     is_left: bool,
     /// Number of messages still to be sent that say that the flow is left to the Internet.
-    leaving_words: u8,
+    leaving_messages: u8,
     /// The source of the choice of service: configuration, far endpoint, or measurements.
     choice: Choice,
     sent: Sent,
     /// Statistics of the outgoing flow, as its receiver reports them.
-    told: FlowStatistics,
+    reported: FlowStatistics,
     /// The share of its last interval that the Internet lost.
     internet_loss: Option<Ratio>,
     /// Statistics of the incoming flow.
@@ -103,14 +103,14 @@ pub(super) enum Carrier {
     /// The state machines of the services: relays know each packet by its number.
     Machines,
     /// The paths of its carriage: relays forward the packets without knowing their flow.
-    Ways,
+    Paths,
 }
 
 impl Carrier {
     /// Returns the carrier of a service where all packets are copied.
     pub(super) fn of(service: Service) -> Self {
         match service {
-            Service::Forwarding => Self::Ways,
+            Service::Forwarding => Self::Paths,
             Service::Direct | Service::Caching | Service::Coding => Self::Machines,
         }
     }
@@ -164,8 +164,8 @@ impl Ends {
     }
 
     /// Returns whether packets of an outgoing flow are forwarded as they are.
-    pub(super) fn goes_by_ways(&self, outgoing: FlowNumber) -> bool {
-        self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Ways)
+    pub(super) fn is_forwarded_by_paths(&self, outgoing: FlowNumber) -> bool {
+        self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Paths)
     }
 
     fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
@@ -184,20 +184,20 @@ impl Ends {
     }
 
     /// Records a receiver's report on a flow that is sent here.
-    pub(super) fn note_report(&mut self, told: &Feedback) {
-        if let Some(end) = self.by_outgoing.get_mut(&told.flow) {
-            end.told.add(told);
-            let share = told.lost_by_internet as f64 / told.expected.max(1) as f64;
+    pub(super) fn note_report(&mut self, report: &Feedback) {
+        if let Some(end) = self.by_outgoing.get_mut(&report.flow) {
+            end.reported.add(report);
+            let share = report.lost_by_internet as f64 / report.expected.max(1) as f64;
             end.internet_loss = Ratio::new(share).ok();
             if let (Choice::Selected(selection), true) = (&mut end.choice, end.is_up) {
-                let service = selection.observe(told);
+                let service = selection.observe(report);
                 end.take_choice(service);
             }
             return;
         }
-        let outgoing = self.outgoing.get(&told.flow);
+        let outgoing = self.outgoing.get(&report.flow);
         if let Some(end) = outgoing.and_then(|flow| self.by_outgoing.get_mut(flow)) {
-            end.received.add(told);
+            end.received.add(report);
         }
     }
 
@@ -242,12 +242,12 @@ impl Engine {
             is_internet_down: false,
             next_serve,
             is_served: false,
-            heard: None,
+            confirmed: None,
             is_left: false,
-            leaving_words: 0,
+            leaving_messages: 0,
             choice,
             sent: Sent::default(),
-            told: FlowStatistics::default(),
+            reported: FlowStatistics::default(),
             internet_loss: None,
             received: FlowStatistics::default(),
             accounting: Accounting::default(),
@@ -271,21 +271,21 @@ impl Engine {
         let (Some(end), Some(packet)) = (end, packet) else {
             return add(&self.counts.refused, 1);
         };
-        let (far, ways) = (end.far, end.ways());
+        let (far, forwarded) = (end.far, end.forwarded_carriage());
         let mut sealed = std::mem::take(&mut self.sealed);
         let is_sealed = self.seal_far(far, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
         if is_short && is_sealed {
             add(&self.counts.taken, 1);
             self.services.ends.note_sent(outgoing, sealed.len());
-            match ways {
+            match forwarded {
                 Some(carriage) => {
                     self.services.sender.skip(outgoing);
-                    self.send_ways(now, far, carriage, &sealed);
+                    self.send_over_paths(now, far, carriage, &sealed);
                 }
                 None if self.needs_relays(now, far, sealed.len()) => {
                     self.services.sender.skip(outgoing);
-                    self.send_ways(now, far, Carriage::FORWARDED, &sealed);
+                    self.send_over_paths(now, far, Carriage::FORWARDED, &sealed);
                 }
                 None => {
                     // This cannot fail: the flow exists, and the length was checked.
@@ -299,7 +299,7 @@ impl Engine {
         self.sealed = sealed;
         if !is_short {
             // Relays do not cache packets of this length.
-            self.send_far(now, far, ways.unwrap_or(Carriage::DIRECT), message);
+            self.send_far(now, far, forwarded.unwrap_or(Carriage::DIRECT), message);
         }
     }
 
@@ -452,7 +452,7 @@ impl End {
     /// Returns the service of the incoming flow: as its relay reports it, and without a report the
     /// outgoing flow's.
     fn comes_by(&self) -> Service {
-        match self.heard {
+        match self.confirmed {
             Some(_) if self.is_left => Service::Direct,
             Some((_, service)) if self.is_up && self.is_served => service,
             _ => self.carried_by(),
@@ -465,9 +465,9 @@ impl End {
         if self.is_left {
             return false;
         }
-        let told = self.heard.filter(|(heard, _)| now.since(*heard) < SERVED_FOR);
-        match told.map_or(self.carriage.service, |(_, service)| service) {
-            Service::Caching | Service::Coding => told.is_some(),
+        let recent = self.confirmed.filter(|(at, _)| now.since(*at) < SERVED_FOR);
+        match recent.map_or(self.carriage.service, |(_, service)| service) {
+            Service::Caching | Service::Coding => recent.is_some(),
             Service::Forwarding => self.carriage.paths == Paths::Both,
             Service::Direct => false,
         }
@@ -499,8 +499,8 @@ impl End {
     }
 
     /// Returns the carriage of packets that are forwarded as they are.
-    fn ways(&self) -> Option<Carriage> {
-        (self.carrier == Carrier::Ways).then_some(self.carriage)
+    fn forwarded_carriage(&self) -> Option<Carriage> {
+        (self.carrier == Carrier::Paths).then_some(self.carriage)
     }
 
     fn at_sender(&self) -> SenderFlow {
@@ -527,7 +527,7 @@ impl End {
         ReceiverFlow {
             sender: self.far.into(),
             egress: relay.map(Into::into),
-            service: self.heard.map_or(self.carriage.service, |(_, service)| service),
+            service: self.confirmed.map_or(self.carriage.service, |(_, service)| service),
             round_trip,
             recovery_deadline,
         }

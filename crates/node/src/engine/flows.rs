@@ -10,11 +10,11 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_telemetry::limited;
 
 use super::Engine;
-use super::conversations::{Inbound, Written};
+use super::conversations::{DatagramMeta, Inbound};
 use super::local::Local;
 use crate::flow::Flow;
 use crate::listener::Accepted;
-use crate::mailbox::{Held, Mailbox, Order, Outgoing};
+use crate::mailbox::{Command, Mailbox, MailboxGuard, Outgoing};
 use crate::record::Outcome;
 
 /// Most flows of one worker. Chosen: as many as conversations, of which each is one.
@@ -23,25 +23,25 @@ const MOST: usize = super::conversations::MOST;
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Engine {
-    /// Carries out the flows' orders.
+    /// Carries out the flows' commands.
     pub(crate) fn handle_orders(&mut self, now: Now) {
-        for order in self.desk.take() {
-            match order {
-                Order::Register { flow, client, to, delivery, mailbox } => {
+        for command in self.commands.take() {
+            match command {
+                Command::Register { flow, client, to, delivery, mailbox } => {
                     self.register(now, (flow, client), (to, *delivery), mailbox);
                 }
-                Order::Collect { flow } => self.collect(now, flow),
-                Order::Close { flow } => self.close(now, flow),
-                Order::Listen { number, to, queue } => {
+                Command::Collect { flow } => self.collect(now, flow),
+                Command::Close { flow } => self.close(now, flow),
+                Command::Listen { number, to, queue } => {
                     self.listeners.insert(to, (number, queue));
                 }
-                Order::Leave { number, to } => {
+                Command::Leave { number, to } => {
                     if self.listeners.get(&to).is_some_and(|(listener, _)| *listener == number) {
                         self.listeners.remove(&to);
                     }
                 }
-                Order::Members(members) => self.set_members(now, *members),
-                Order::Rules(config) => self.set_rules(now, config),
+                Command::Members(members) => self.set_members(now, *members),
+                Command::Rules(config) => self.set_rules(now, config),
             }
         }
     }
@@ -51,7 +51,7 @@ impl Engine {
         now: Now,
         (flow, client): (u64, Option<SocketAddr>),
         (to, delivery): (SocketAddr, DeliveryPolicy),
-        held: Held,
+        held: MailboxGuard,
     ) {
         let mailbox = Arc::clone(&held.0);
         if self.flows.len() == MOST {
@@ -64,7 +64,7 @@ impl Engine {
                 if let Some(route) = self.routes.get_mut(route) {
                     route.client = client;
                 }
-                self.tell_open();
+                self.report_open();
             }
             Err(error) => {
                 limited!(warn, self.refusal_lines, None, %error, "a flow was refused");
@@ -84,10 +84,10 @@ impl Engine {
         let mut datagrams = std::mem::take(&mut self.collected);
         held.0.collect(&mut datagrams);
         for Outgoing { bytes, is_vital } in &datagrams {
-            let written = Written { is_vital: *is_vital, ..Written::by(to) };
+            let meta = DatagramMeta { is_vital: *is_vital, ..DatagramMeta::by(to) };
             match (route, inbound) {
-                (Some(id), _) => self.take_application(now, id, written, bytes),
-                (None, Some(id)) => self.take_reply(now, id, written, bytes),
+                (Some(id), _) => self.take_application(now, id, meta, bytes),
+                (None, Some(id)) => self.take_reply(now, id, meta, bytes),
                 (None, None) => {}
             }
         }
@@ -104,12 +104,12 @@ impl Engine {
     ) -> Option<()> {
         let from = self.sessions.identity_of(far)?;
         let (_, queue) = self.listeners.get(&ends.2)?;
-        let queue = Some(Arc::clone(&queue.0)).filter(|queue| queue.has_room())?;
+        let queue = Some(Arc::clone(&queue.0)).filter(|queue| queue.has_capacity())?;
         let mailbox = Arc::new(Mailbox::new().ok()?);
         mailbox.set_open(true);
-        let local = Local::Flow(Held(Arc::clone(&mailbox)));
+        let local = Local::Flow(MailboxGuard(Arc::clone(&mailbox)));
         let id = self.add_inbound(now, Inbound::new(now, local, far, ends))?;
-        let flow = Flow::of_another(mailbox, Arc::clone(&self.desk));
+        let flow = Flow::of_another(mailbox, Arc::clone(&self.commands));
         self.accepted.insert(flow.number(), id);
         queue.put(Accepted { flow, from });
         Some(())
@@ -133,7 +133,7 @@ impl Engine {
         let conversations = self.routes.get(id).map(|route| route.sources.values().copied());
         let conversations: Vec<u32> = conversations.into_iter().flatten().collect();
         for conversation in conversations {
-            self.tell_over(now, id, conversation);
+            self.report_over(now, id, conversation);
             self.record_outbound(conversation, Outcome::Closed);
             self.outbound.remove(conversation);
         }
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Reports to flows whether the session with their far endpoint is open.
-    pub(super) fn tell_open(&self) {
+    pub(super) fn report_open(&self) {
         for route in self.flows.values().filter_map(|id| self.routes.get(*id)) {
             if let Local::Flow(held) = &route.local {
                 held.0.set_open(self.sessions.is_open(route.far));
@@ -155,6 +155,6 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.desk.close();
+        self.commands.close();
     }
 }

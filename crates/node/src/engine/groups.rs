@@ -44,7 +44,7 @@ use crate::status::FlowStatistics;
 pub(super) use joined::Joined;
 
 /// Interval of messages to members and relays. Chosen: that of relays' reports on served flows.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+const SEND_INTERVAL: Duration = Duration::from_secs(1);
 /// Silence after which a member counts as not served. Chosen: of three messages one may get lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
 /// Age at which a key is replaced. Chosen: that of sessions' keys.
@@ -53,7 +53,7 @@ const KEY_LASTS: Duration = Duration::from_secs(120);
 /// then, for a while.
 const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
 /// Over both paths.
-const EITHER_WAY: Carriage = Carriage {
+const EITHER_PATH: Carriage = Carriage {
     service: Service::Forwarding,
     paths: Paths::Both,
     budget_ms: 0,
@@ -74,10 +74,10 @@ pub(crate) struct Group {
     next_key: Option<(GroupKey, Timestamp)>,
     /// Conversations, with the members that know them.
     known: BTreeSet<(u32, PeerId)>,
-    standings: BTreeMap<PeerId, Standing>,
+    member_states: BTreeMap<PeerId, MemberState>,
     /// The first relay, while some member is in reach.
     ingress: Option<PeerId>,
-    next_word: Timestamp,
+    next_send: Timestamp,
     sent: Sent,
     /// Reports by relay.
     accounting: Accounting<PublicIdentity>,
@@ -85,12 +85,12 @@ pub(crate) struct Group {
 
 /// A member's last messages.
 #[derive(Debug, Default)]
-struct Standing {
+struct MemberState {
     /// The newest key that it confirmed.
     epoch: Option<u8>,
     /// The time at which it last confirmed that a relay serves the flow to it.
     served: Option<Timestamp>,
-    told: FlowStatistics,
+    reported: FlowStatistics,
     internet_loss: Option<Ratio>,
 }
 
@@ -118,9 +118,9 @@ impl Group {
             key_since: now.steady,
             next_key: None,
             known: BTreeSet::new(),
-            standings: BTreeMap::new(),
+            member_states: BTreeMap::new(),
             ingress: None,
-            next_word: now.steady,
+            next_send: now.steady,
             sent: Sent::default(),
             accounting: Accounting::default(),
         })
@@ -133,7 +133,7 @@ impl Group {
     /// Records that a member knows a conversation; it may be sent the key now.
     pub(super) fn note_known(&mut self, conversation: u32, far: PeerId) {
         if self.known.insert((conversation, far)) {
-            self.next_word = Timestamp::ZERO;
+            self.next_send = Timestamp::ZERO;
         }
     }
 
@@ -145,10 +145,10 @@ impl Group {
     /// Resets a member that may be another process now.
     pub(super) fn introduce_again(&mut self, far: PeerId) {
         self.known.retain(|(_, known)| *known != far);
-        if let Some(standing) = self.standings.get_mut(&far) {
-            (standing.epoch, standing.served) = (None, None);
+        if let Some(member_state) = self.member_states.get_mut(&far) {
+            (member_state.epoch, member_state.served) = (None, None);
         }
-        self.next_word = Timestamp::ZERO;
+        self.next_send = Timestamp::ZERO;
     }
 
     /// Forgets a conversation that has ended.
@@ -156,16 +156,16 @@ impl Group {
         self.known.retain(|(known, _)| *known != conversation);
     }
 
-    fn has_key(&self, standing: &Standing) -> bool {
+    fn has_key(&self, member_state: &MemberState) -> bool {
         let next = self.next_key.as_ref().map(|(key, _)| key.epoch());
         let has = |epoch: u8| epoch == self.key.epoch() || Some(epoch) == next;
-        standing.epoch.is_some_and(has)
+        member_state.epoch.is_some_and(has)
     }
 
     fn is_served(&self, now: Now, far: PeerId) -> bool {
-        self.standings.get(&far).is_some_and(|standing| {
-            let served = standing.served.is_some_and(|at| now.steady.since(at) < SERVED_FOR);
-            served && self.has_key(standing)
+        self.member_states.get(&far).is_some_and(|member_state| {
+            let served = member_state.served.is_some_and(|at| now.steady.since(at) < SERVED_FOR);
+            served && self.has_key(member_state)
         })
     }
 
@@ -184,8 +184,8 @@ impl Group {
     /// time to learn it.
     fn maintain_key(&mut self, now: Now) {
         let knows = |epoch: u8| {
-            let served = |standing: &&Standing| standing.served.is_some();
-            self.standings.values().filter(served).all(|known| known.epoch == Some(epoch))
+            let served = |member_state: &&MemberState| member_state.served.is_some();
+            self.member_states.values().filter(served).all(|known| known.epoch == Some(epoch))
         };
         match &self.next_key {
             Some((key, since)) => {
@@ -207,7 +207,7 @@ impl Group {
         // Without randomness the old key is kept, and this is tried again.
         if let Ok(key) = draw_key(self.flow, newest.epoch().wrapping_add(1)) {
             self.next_key = Some((key, now.steady));
-            self.next_word = Timestamp::ZERO;
+            self.next_send = Timestamp::ZERO;
         }
     }
 }
@@ -296,10 +296,10 @@ impl Engine {
             .filter_map(|id| self.routes.get(*id).filter(|route| route.far != nobody()))
             .map(|route| (route.far, route.first()))
             .collect();
-        let before = (group.standings.len(), group.known.len());
-        group.standings.retain(|far, _| members.contains_key(far));
+        let before = (group.member_states.len(), group.known.len());
+        group.member_states.retain(|far, _| members.contains_key(far));
         group.known.retain(|(_, far)| members.contains_key(far));
-        if (group.standings.len(), group.known.len()) != before {
+        if (group.member_states.len(), group.known.len()) != before {
             // Former members can open nothing from the next key on.
             group.renew_key(now);
         }
@@ -313,17 +313,17 @@ impl Engine {
             // Without room there are no copies, and every packet goes over the Internet.
             let _ = self.services.sender.set_flow(group.flow, group.at_sender());
         }
-        if now.steady < group.next_word {
+        if now.steady < group.next_send {
             return;
         }
-        group.next_word = now.steady + SAY_EVERY;
+        group.next_send = now.steady + SEND_INTERVAL;
         let (flow, service) = (group.flow, group.carriage.service);
         for far in members.into_keys() {
             if group.known.iter().any(|(_, known)| *known == far) {
                 let next = group.next_key.as_ref().map(|(key, _)| key);
                 for key in [Some(&group.key), next].into_iter().flatten() {
                     let (epoch, key) = (key.epoch(), key.secret());
-                    self.tell_far(now, far, &Message::GroupKey { flow, epoch, key });
+                    self.send_to_far(now, far, &Message::GroupKey { flow, epoch, key });
                 }
             }
             if let Some((relay, label)) = self.path_to(now, far) {
@@ -341,15 +341,15 @@ impl Engine {
     /// Returns the first relay of the path to a far endpoint, and the path's label there, while it
     /// answers.
     fn path_to(&self, now: Now, far: PeerId) -> Option<(PeerId, u32)> {
-        let ways = self.fars.get(&far).filter(|ways| ways.is_overlay_alive(now))?;
-        self.labels.get(ways.label?)?.way_back()
+        let state = self.fars.get(&far).filter(|state| state.is_overlay_alive(now))?;
+        self.labels.get(state.label?)?.way_back()
     }
 
     /// Sends a message to a far endpoint over both paths.
-    pub(super) fn tell_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
+    pub(super) fn send_to_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
         let mut sealed = std::mem::take(&mut self.sealed);
         if self.seal_far(far, &mut sealed, |out| message.write(out)) {
-            self.send_ways(now, far, EITHER_WAY, &sealed);
+            self.send_over_paths(now, far, EITHER_PATH, &sealed);
         }
         self.sealed = sealed;
     }
@@ -370,21 +370,21 @@ mod tests {
     }
 
     fn group() -> Group {
-        let carriage = Carriage { service: Service::Caching, ..EITHER_WAY };
+        let carriage = Carriage { service: Service::Caching, ..EITHER_PATH };
         let mut group = Group::new(at(0), carriage).unwrap();
         for far in [1, 2] {
-            let standing = group.standings.entry(peer(far)).or_default();
-            (standing.epoch, standing.served) = (Some(0), Some(at(0).steady));
+            let member_state = group.member_states.entry(peer(far)).or_default();
+            (member_state.epoch, member_state.served) = (Some(0), Some(at(0).steady));
         }
         group
     }
 
     fn learns(group: &mut Group, far: u32, epoch: u8) {
-        group.standings.get_mut(&peer(far)).unwrap().epoch = Some(epoch);
+        group.member_states.get_mut(&peer(far)).unwrap().epoch = Some(epoch);
     }
 
     #[test]
-    fn a_key_is_followed_by_another_once_all_members_have_that() {
+    fn next_key_after_all_members_confirm() {
         let mut group = group();
         group.maintain_key(at(119));
         assert!(group.next_key.is_none());
@@ -392,15 +392,15 @@ mod tests {
         learns(&mut group, 1, 1);
         group.maintain_key(at(121));
         assert_eq!(group.key.epoch(), 0, "one does not have it yet");
-        assert!(group.standings.values().all(|standing| group.has_key(standing)));
+        assert!(group.member_states.values().all(|member_state| group.has_key(member_state)));
         learns(&mut group, 2, 1);
         group.maintain_key(at(122));
         assert_eq!((group.key.epoch(), group.next_key.is_none()), (1, true));
-        assert!(group.standings.values().all(|standing| group.has_key(standing)));
+        assert!(group.member_states.values().all(|member_state| group.has_key(member_state)));
     }
 
     #[test]
-    fn a_member_that_does_not_learn_the_next_key_is_not_waited_for() {
+    fn key_change_does_not_wait_for_silent_member() {
         let mut group = group();
         group.maintain_key(at(120));
         learns(&mut group, 1, 1);
@@ -413,10 +413,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_told_to_one_who_goes_is_never_used() {
+    fn key_of_removed_member_is_unused() {
         let mut group = group();
         group.maintain_key(at(120));
-        group.standings.remove(&peer(2));
+        group.member_states.remove(&peer(2));
         group.renew_key(at(121));
         learns(&mut group, 1, 1);
         group.maintain_key(at(122));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_begin_anew_after_the_last() {
+    fn epochs_wrap() {
         let mut group = group();
         for round in 1..=300_u64 {
             group.maintain_key(at(round * 1000));

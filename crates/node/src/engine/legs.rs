@@ -47,7 +47,7 @@ struct Leg {
     peer: PeerId,
     begun: Timestamp,
     /// Set once the silence there was logged.
-    is_told: bool,
+    is_logged: bool,
     /// The last check at which something needed it.
     needed: Timestamp,
     /// The gateway for whose path it was begun, if for one of others.
@@ -110,7 +110,7 @@ impl Engine {
         let peer =
             self.sessions.connect_as(now, own, hop.identity, Link::to(hop.address), shown)?;
         let (begun, needed) = (now.steady, now.steady);
-        let leg = Leg { peer, begun, is_told: false, needed, begun_for };
+        let leg = Leg { peer, begun, is_logged: false, needed, begun_for };
         self.legs.by_hop.insert((own, hop.identity, hop.address), leg);
         Some(peer)
     }
@@ -129,7 +129,7 @@ impl Engine {
             return;
         }
         self.legs.next_look = now.steady + LOOK_EVERY;
-        self.tell_of_silence(now);
+        self.log_silence(now);
         let mut needed: BTreeSet<PeerId> = self.needed().collect();
         needed.extend(self.legs.peers().filter(|peer| self.is_kept_near(*peer)));
         let mut gone = Vec::new();
@@ -145,10 +145,10 @@ impl Engine {
 
     /// Logs silent neighbours: one that is absent, has another identity, or does not accept this
     /// node, answers nothing, and the operator has to find out which.
-    fn tell_of_silence(&mut self, now: Now) {
+    fn log_silence(&mut self, now: Now) {
         for ((_, identity, address), leg) in &mut self.legs.by_hop {
             let is_open = self.sessions.is_open(leg.peer);
-            if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
+            if !is_open && !leg.is_logged && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
                 let address = match self.sessions.link_of(leg.peer) {
                     Some(Link::Internet(pair)) => pair.remote,
                     Some(Link::Overlay(_)) | None => *address,
@@ -164,7 +164,7 @@ impl Engine {
                      must list it, and do the clocks agree within 30 s?"
                 );
             }
-            leg.is_told = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;
+            leg.is_logged = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;
         }
     }
 

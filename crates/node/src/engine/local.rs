@@ -7,21 +7,21 @@ use tradewind_net::interception::CARRIED_HOPS;
 use tradewind_net::tun::Tun;
 use tradewind_net::udp::{SendBatch, Target, UdpOptions, UdpPort};
 
-use super::taken::TakenLocal;
+use super::intercepted::InterceptedLocal;
 use super::tunnel::{TunnelLocal, put_out};
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
-use crate::mailbox::Held;
+use crate::mailbox::MailboxGuard;
 
 /// The local side of a conversation or route.
 pub(crate) enum Local {
     /// A UDP socket.
     Port(Box<Port>),
     /// A flow of an application that links this crate.
-    Flow(Held),
+    Flow(MailboxGuard),
     /// A listener for intercepted datagrams.
-    Taken(Box<TakenLocal>),
+    Intercepted(Box<InterceptedLocal>),
     /// A TUN device into which packets to others are routed.
     Tunnel(Box<TunnelLocal>),
     /// The TUN device to which packets of others are delivered.
@@ -83,14 +83,14 @@ impl Local {
     }
 
     /// Returns whether datagrams there go to their own destinations.
-    pub(super) fn is_taken(&self) -> bool {
-        matches!(self, Self::Taken(_) | Self::Tunnel(_))
+    pub(super) fn is_intercepted(&self) -> bool {
+        matches!(self, Self::Intercepted(_) | Self::Tunnel(_))
     }
 
     /// Returns whether it intercepts datagrams to `to`.
     pub(super) fn takes(&self, to: SocketAddr) -> bool {
         match self {
-            Self::Taken(taken) => taken.takes(to),
+            Self::Intercepted(intercepted) => intercepted.takes(to),
             Self::Tunnel(tunnel) => tunnel.takes(to.ip()),
             Self::Port(_) | Self::Flow(_) | Self::Device(_) | Self::Nowhere => false,
         }
@@ -99,7 +99,7 @@ impl Local {
     /// Begins a conversation with `to`; `None` when replies could not be sent.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         match self {
-            Self::Taken(taken) => taken.begin(to),
+            Self::Intercepted(intercepted) => intercepted.begin(to),
             Self::Port(_) | Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => {
                 Some(())
             }
@@ -108,8 +108,8 @@ impl Local {
 
     /// Cleans up after the last conversation with `to`.
     pub(super) fn end(&mut self, to: SocketAddr) {
-        if let Self::Taken(taken) = self {
-            taken.end(to);
+        if let Self::Intercepted(intercepted) = self {
+            intercepted.end(to);
         }
     }
 
@@ -117,7 +117,7 @@ impl Local {
     pub(crate) fn port(&self) -> Option<&UdpPort> {
         match self {
             Self::Port(local) => Some(&local.port),
-            Self::Taken(taken) => Some(&taken.listener),
+            Self::Intercepted(intercepted) => Some(&intercepted.listener),
             Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => None,
         }
     }
@@ -126,9 +126,11 @@ impl Local {
     pub(crate) fn tunnel(&self) -> Option<&Arc<Tun>> {
         match self {
             Self::Tunnel(tunnel) => Some(&tunnel.device),
-            Self::Port(_) | Self::Flow(_) | Self::Taken(_) | Self::Device(_) | Self::Nowhere => {
-                None
-            }
+            Self::Port(_)
+            | Self::Flow(_)
+            | Self::Intercepted(_)
+            | Self::Device(_)
+            | Self::Nowhere => None,
         }
     }
 
@@ -146,7 +148,7 @@ impl Local {
         payload: &[u8],
     ) {
         match self {
-            Self::Taken(taken) => taken.push(counts, from, to.to, payload),
+            Self::Intercepted(intercepted) => intercepted.push(counts, from, to.to, payload),
             Self::Port(local) => local.push(counts, to, payload),
             Self::Flow(held) => add(&counts.delivered, u64::from(held.0.deliver(payload))),
             Self::Tunnel(tunnel) => put_out(&tunnel.device, counts, (from, to.to), payload),
@@ -158,7 +160,7 @@ impl Local {
     pub(super) fn flush(&mut self, counts: &Counts) {
         match self {
             Self::Port(local) => local.flush(counts),
-            Self::Taken(taken) => taken.flush(counts),
+            Self::Intercepted(intercepted) => intercepted.flush(counts),
             Self::Flow(_) | Self::Tunnel(_) | Self::Device(_) | Self::Nowhere => {}
         }
     }
@@ -174,8 +176,8 @@ impl Port {
         if self.out.is_full_for(to, payload.len()) {
             self.flush(counts);
         }
-        if let Some(room) = self.out.push(to, payload.len()) {
-            room.copy_from_slice(payload);
+        if let Some(buffer) = self.out.push(to, payload.len()) {
+            buffer.copy_from_slice(payload);
             self.waits = true;
         }
     }

@@ -20,18 +20,18 @@ use crate::counts::add;
 const UNTOLD_WAIT: Duration = Duration::from_secs(1);
 /// Interval of log lines about datagrams that are too long. Chosen: an application sends many of
 /// them.
-const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
+const LENGTH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The paths that a conversation's datagrams may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct DatagramPaths {
     pub(super) far: PeerId,
     /// Set if the overlay path counts as well, where there is one: other routes to the same far
     /// endpoint may have opened it.
     takes_relays: bool,
 }
 
-impl Ways {
+impl DatagramPaths {
     /// Returns the paths of a conversation with this carriage, and with a flow if its packets are
     /// numbered.
     pub(super) fn of(far: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
@@ -48,18 +48,18 @@ impl Ways {
 impl Engine {
     /// Returns whether a message of so many bytes may fit some path: it is not known to be too long
     /// for all.
-    pub(super) fn fits(&self, now: Now, ways: Ways, bytes: usize) -> bool {
+    pub(super) fn fits(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
         let sealed = OVERHEAD + bytes;
-        let Some(far) = self.fars.get(&ways.far) else { return true };
+        let Some(far) = self.fars.get(&paths.far) else { return true };
         let takes = |way: &PathMtu| !way.is_too_long(sealed);
-        takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
+        takes(&far.mtus.internet) || paths.overlay(now, far).is_some_and(takes)
     }
 
     /// Returns whether a message of so many bytes is proven to arrive over some path.
-    fn is_proven(&self, now: Now, ways: Ways, bytes: usize) -> bool {
-        let Some(far) = self.fars.get(&ways.far) else { return false };
+    fn is_proven(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
+        let Some(far) = self.fars.get(&paths.far) else { return false };
         let takes = |way: &PathMtu| OVERHEAD + bytes <= way.proven();
-        takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
+        takes(&far.mtus.internet) || paths.overlay(now, far).is_some_and(takes)
     }
 
     /// Counts a datagram that is longer than every path takes, and logs it at intervals; returns
@@ -67,18 +67,18 @@ impl Engine {
     pub(super) fn note_if_too_long(
         &mut self,
         now: Now,
-        (ways, other): (Ways, SocketAddr),
+        (paths, other): (DatagramPaths, SocketAddr),
         (around, bytes): (usize, usize),
     ) -> bool {
-        if self.fits(now, ways, around + DATAGRAM_BYTES + bytes) {
+        if self.fits(now, paths, around + DATAGRAM_BYTES + bytes) {
             return false;
         }
         add(&self.counts.too_long, 1);
         if now.steady >= self.next_too_long {
-            self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
-            let longest = self.longest_to(now, ways);
+            self.next_too_long = now.steady + LENGTH_LOG_INTERVAL;
+            let longest = self.longest_to(now, paths);
             let longest = longest.and_then(|takes| takes.checked_sub(around));
-            let far = self.name_of(ways.far);
+            let far = self.name_of(paths.far);
             tracing::warn!(far, %other, bytes, longest, "a datagram is too long for the way there");
         }
         true
@@ -86,9 +86,9 @@ impl Engine {
 
     /// Returns the longest datagram of a known conversation that some path takes, once that is
     /// known.
-    pub(super) fn longest_to(&self, now: Now, ways: Ways) -> Option<usize> {
-        let far = self.fars.get(&ways.far)?;
-        let overlay = ways.overlay(now, far).and_then(PathMtu::longest);
+    pub(super) fn longest_to(&self, now: Now, paths: DatagramPaths) -> Option<usize> {
+        let far = self.fars.get(&paths.far)?;
+        let overlay = paths.overlay(now, far).and_then(PathMtu::longest);
         let longest = far.mtus.internet.longest()?.max(overlay.unwrap_or(0));
         longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
     }
@@ -98,10 +98,10 @@ impl Engine {
     pub(super) fn has_to_be_cut(
         &self,
         now: Now,
-        (ways, carriage): (Ways, Carriage),
+        (paths, carriage): (DatagramPaths, Carriage),
         bytes: usize,
     ) -> bool {
-        carriage.fragment && !self.is_proven(now, ways, DATAGRAM_BYTES + bytes)
+        carriage.fragment && !self.is_proven(now, paths, DATAGRAM_BYTES + bytes)
     }
 
     /// Sends a datagram in fragments, if it has to be fragmented and may be; `false` when it is to
@@ -114,11 +114,11 @@ impl Engine {
         payload: &[u8],
     ) -> bool {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let ways = Ways::of(far, carriage, end);
-        if !self.has_to_be_cut(now, (ways, carriage), around + payload.len()) {
+        let paths = DatagramPaths::of(far, carriage, end);
+        if !self.has_to_be_cut(now, (paths, carriage), around + payload.len()) {
             return false;
         }
-        let most = self.most_of_piece(now, ways, self.served_bytes(carriage.service, end));
+        let most = self.most_of_piece(now, paths, self.served_bytes(carriage.service, end));
         let number = self.next_cut;
         let Some(pieces) = cut(number, payload, most) else { return false };
         self.next_cut = number.wrapping_add(1);
@@ -137,10 +137,10 @@ impl Engine {
 
     /// Returns the most bytes of a fragment, such that all paths take it, and the relays' messages
     /// with it.
-    fn most_of_piece(&self, now: Now, ways: Ways, served: usize) -> usize {
-        let Some(far) = self.fars.get(&ways.far) else { return 0 };
+    fn most_of_piece(&self, now: Now, paths: DatagramPaths, served: usize) -> usize {
+        let Some(far) = self.fars.get(&paths.far) else { return 0 };
         let internet = far.mtus.internet.proven() - served;
-        let overlay = ways.overlay(now, far).map(PathMtu::proven);
+        let overlay = paths.overlay(now, far).map(PathMtu::proven);
         let takes = overlay.map_or(internet, |overlay| internet.min(overlay));
         takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
     }
@@ -154,7 +154,7 @@ impl Engine {
         piece: Piece<'_>,
     ) {
         let Some(carriage) = self.carriage_of_any(peer, conversation) else {
-            self.tell_if_let_go(peer, conversation);
+            self.notify_if_released(peer, conversation);
             return add(&self.counts.dropped, 1);
         };
         let wait = carriage.worth().unwrap_or(UNTOLD_WAIT);

@@ -20,12 +20,12 @@ impl Engine {
     ///
     /// # Errors
     /// Names the address that is one.
-    pub(super) fn check_own_host(
+    pub(super) fn check_local_output(
         &self,
-        taken: &Taken,
+        intercepted: &Taken,
         delivery: &DeliveryPolicy,
     ) -> Result<(), NodeError> {
-        if !taken.local_output {
+        if !intercepted.local_output {
             return Ok(());
         }
         let further = |hop: &Hop| self.config.further_addresses.get(&hop.identity);
@@ -45,8 +45,9 @@ impl Engine {
     /// Returns whether route `at` must not lead over `hops`, as members place them: one is on this
     /// host, whose own datagrams the route intercepts.
     pub(super) fn would_loop(&self, at: u32, hops: &[Hop]) -> bool {
-        let takes_own = |route: &Route| matches!(&route.local, Local::Taken(it) if it.local_output);
-        if !self.routes.get(at).is_some_and(takes_own) {
+        let intercepts_own =
+            |route: &Route| matches!(&route.local, Local::Intercepted(it) if it.local_output);
+        if !self.routes.get(at).is_some_and(intercepts_own) {
             return false;
         }
         let Some(here) = hops.iter().find(|hop| self.access.is_here(hop.address.ip())) else {
@@ -72,7 +73,7 @@ mod tests {
     use crate::handover::Handover;
     use tradewind_config::packet::{Path, TrafficSource};
 
-    fn taking(far: &str, local_output: bool) -> Path {
+    fn intercepting(far: &str, local_output: bool) -> Path {
         let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };
         let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
         let destinations = vec!["198.51.100.0/24:*".parse().unwrap()];
@@ -81,11 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn own_datagrams_are_not_taken_for_a_far_gateway_on_the_same_host() {
+    fn local_output_with_far_on_host_is_refused() {
         let mut hosts = Hosts::new([(1, gateway(1))]);
         let engine = hosts.at(1);
         let mut check = |far, local_output| {
-            let path = taking(far, local_output);
+            let path = intercepting(far, local_output);
             let added = engine.add_path(now(), &mut Handover::default(), &path);
             // Without the privileges it fails later, and with another error.
             added.err().map(|error| error.to_string()).unwrap_or_default()
@@ -100,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_delivered_is_marked_where_own_datagrams_are_taken() {
+    fn deliveries_are_marked_with_local_output() {
         let with = |local_output| NodeConfig {
-            paths: vec![taking("198.51.100.9:7001", local_output)],
+            paths: vec![intercepting("198.51.100.9:7001", local_output)],
             ..anybody(1)
         };
         assert_eq!(with(true).delivery_mark(), Some(tradewind_net::interception::OWN_MARK));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_packets_have_later_ones_marked_and_late_packets_do_not() {
+    fn loss_marks_later_packets() {
         let (mut marks, key) = (Marks::default(), (PeerId::from(Peer(1)), 7));
         marks.owe(at(0), key, packet(1));
         marks.owe(at(0), key, packet(2));

@@ -50,7 +50,7 @@ struct Candidate {
     answers: u32,
     shortest: Option<Duration>,
     begun: Timestamp,
-    heard: Timestamp,
+    last_pong: Timestamp,
     /// The result of the last measurement; `None`: no answer.
     measured: Option<Duration>,
     /// Set once a measurement has ended.
@@ -60,11 +60,11 @@ struct Candidate {
 impl Candidate {
     fn new(hop: Hop, peer: PeerId, now: Timestamp) -> Self {
         let (answers, shortest, measured, is_known) = (0, None, None, false);
-        Self { hop, peer, answers, shortest, begun: now, heard: now, measured, is_known }
+        Self { hop, peer, answers, shortest, begun: now, last_pong: now, measured, is_known }
     }
 
     fn take_answer(&mut self, now: Timestamp, round_trip: Duration) {
-        self.heard = now;
+        self.last_pong = now;
         self.answers += 1;
         self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
         if self.answers >= ANSWERS {
@@ -73,9 +73,9 @@ impl Candidate {
     }
 
     /// Begins the next measurement when it is due; gives up one that gets no pongs.
-    fn tend(&mut self, now: Timestamp) {
+    fn maintain(&mut self, now: Timestamp) {
         let is_asked = self.answers < ANSWERS;
-        if is_asked && now.since(self.heard.max(self.begun)) >= GONE_AFTER {
+        if is_asked && now.since(self.last_pong.max(self.begun)) >= GONE_AFTER {
             (self.measured, self.is_known) = (None, true);
         }
         if !is_asked && now.since(self.begun) >= MEASURE_EVERY {
@@ -84,8 +84,8 @@ impl Candidate {
     }
 
     /// Restarts the measurement of a relay whose path carries something and has gone silent.
-    fn suspect(&mut self, now: Timestamp) {
-        if self.answers >= ANSWERS && now.since(self.heard) >= GONE_AFTER {
+    fn restart_if_silent(&mut self, now: Timestamp) {
+        if self.answers >= ANSWERS && now.since(self.last_pong) >= GONE_AFTER {
             (self.answers, self.shortest, self.begun, self.measured) = (0, None, now, None);
         }
     }
@@ -187,7 +187,7 @@ impl MemberTable {
     }
 
     /// Returns the target of a policy, by the current state.
-    fn resolve(&self, delivery: &DeliveryPolicy) -> Aim {
+    fn resolve(&self, delivery: &DeliveryPolicy) -> RouteTarget {
         let member = self.member(&delivery.far);
         let far = match &delivery.far {
             Far::At(hop) => Some(*hop),
@@ -211,12 +211,12 @@ impl MemberTable {
             };
         let access = there.and_then(|near| near.round_trip);
         let far_access = access.filter(|_| matches!(delivery.relays, Via::Nearest));
-        Aim { far, relays, far_access }
+        RouteTarget { far, relays, far_access }
     }
 }
 
 /// The current target of a route.
-struct Aim {
+struct RouteTarget {
     far: Option<Hop>,
     relays: Vec<Hop>,
     /// The round trip between the far endpoint and the last relay, if it is known.
@@ -245,7 +245,7 @@ impl Engine {
             self.leave_leg(now, old);
         }
         self.members.nearest = self.members.choose();
-        self.aim_all(now);
+        self.update_all_routes(now);
         before.into_iter().for_each(|gone| self.leave_leg(now, gone.peer));
     }
 
@@ -267,16 +267,16 @@ impl Engine {
         }
         let used = |peer| self.routes.values().any(|route| route.first() == Some(peer));
         for candidate in &mut self.members.candidates {
-            candidate.tend(now.steady);
+            candidate.maintain(now.steady);
             if used(candidate.peer) {
-                candidate.suspect(now.steady);
+                candidate.restart_if_silent(now.steady);
             }
         }
         let nearest = self.members.choose();
         if nearest != self.members.nearest {
             self.members.nearest = nearest;
-            self.members.registration.say_again();
-            self.aim_all(now);
+            self.members.registration.report_at_once();
+            self.update_all_routes(now);
         }
     }
 
@@ -285,15 +285,15 @@ impl Engine {
     pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
         let in_use = self.several.in_use(peer);
         // The addresses of a rendezvous are compared by their pongs.
-        let is_meeting = self.rendezvous_client.is_with(peer) && !self.several.has(peer);
-        (self.members.is_measured(in_use) || is_meeting)
+        let is_rendezvous = self.rendezvous_client.is_with(peer) && !self.several.has(peer);
+        (self.members.is_measured(in_use) || is_rendezvous)
             && !self.routes.values().any(|route| route.first() == Some(in_use))
     }
 
-    pub(super) fn aim_all(&mut self, now: Now) {
+    pub(super) fn update_all_routes(&mut self, now: Now) {
         let routes: Vec<u32> = self.routes.ids().collect();
         for id in routes {
-            if self.aim(now, id).is_none() {
+            if self.update_route(now, id).is_none() {
                 tracing::warn!("a route stays as it was: there are too many neighbours");
             }
         }
@@ -301,11 +301,11 @@ impl Engine {
 
     /// Updates a route to its policy's current target; `None` when there is no room for another
     /// neighbour.
-    pub(super) fn aim(&mut self, now: Now, id: u32) -> Option<()> {
+    pub(super) fn update_route(&mut self, now: Now, id: u32) -> Option<()> {
         let leads =
             |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
         let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
-        let Aim { far, relays, far_access } = self.members.resolve(&route.delivery);
+        let RouteTarget { far, relays, far_access } = self.members.resolve(&route.delivery);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
         let (far, relays, hops) = if self.would_loop(id, &hops) {
             (None, Vec::new(), Vec::new())

@@ -9,6 +9,7 @@ mod conversations;
 mod ends;
 mod flows;
 mod groups;
+mod intercepted;
 mod legs;
 mod local;
 mod long;
@@ -29,7 +30,6 @@ mod serving;
 mod setup;
 mod several;
 mod sockets;
-mod taken;
 #[cfg(test)]
 mod test_harness;
 mod tunnel;
@@ -59,13 +59,13 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
-use crate::listener::HeldQueue;
-use crate::mailbox::{Desk, Outgoing};
+use crate::listener::QueueGuard;
+use crate::mailbox::{CommandQueue, Outgoing};
 use crate::record::{Journal, Outcome};
 use crate::shared::Shared;
 
 use access::Access;
-use conversations::{Inbound, LetGo, Outbound};
+use conversations::{Inbound, Outbound, Released};
 use legs::Legs;
 use marks::Marks;
 use members::MemberTable;
@@ -84,7 +84,7 @@ use tunnel::TunnelEnd;
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Interval of pings to a neighbour. Chosen: three are lost within the second in which a dead relay
 /// must be detected.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+const PING_INTERVAL: Duration = Duration::from_millis(200);
 /// Silence after which a path counts as down. Chosen: three pings.
 const DEAD_AFTER: Duration = Duration::from_millis(600);
 /// Signatures and Diffie-Hellman steps a second that gateways may cause over paths; each gets its
@@ -121,13 +121,13 @@ pub(crate) struct Engine {
     shared: Shared,
     rendezvous_client: RendezvousClient,
     pub(crate) routes: Table<Route>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) commands: Arc<CommandQueue>,
     /// Heads of groups, by their flows.
     groups: BTreeMap<FlowNumber, u32>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
     /// Programs that accept conversations, by the destination; below: the accepted ones.
-    listeners: BTreeMap<SocketAddr, (u64, HeldQueue)>,
+    listeners: BTreeMap<SocketAddr, (u64, QueueGuard)>,
     accepted: BTreeMap<u64, u32>,
     /// A flow's outgoing packets, while they are sealed.
     collected: Vec<Outgoing>,
@@ -136,10 +136,10 @@ pub(crate) struct Engine {
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
     /// Conversations that end here and have datagrams in their send queues.
     unflushed: Vec<u32>,
-    released: LetGo,
+    released: Released,
     /// Conversations whose datagrams are delivered under a preserved source, by source and
     /// destination.
-    kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    by_preserved_source: BTreeMap<(SocketAddr, SocketAddr), u32>,
     /// The device to which others' whole packets are delivered.
     pub(crate) tunnel: Option<TunnelEnd>,
     /// Local ports that the worker has to poll from now on.
@@ -153,7 +153,7 @@ pub(crate) struct Engine {
     services: Services,
     /// Set when ends may have lost their last conversation.
     ends_are_due: bool,
-    next_ask: Timestamp,
+    next_ping: Timestamp,
     /// Log limit of refused paths, by the neighbours that asked for them; `None` is this node
     /// itself.
     pub(crate) refusal_lines: LogLimit<Option<PublicIdentity>>,
@@ -197,7 +197,7 @@ impl Engine {
         config: Arc<NodeConfig>,
         port: UdpPort,
         counts: Arc<Counts>,
-        (desk, shared): (Arc<Desk>, Shared),
+        (commands, shared): (Arc<CommandQueue>, Shared),
         handover: &mut Handover,
     ) -> Result<Self, NodeError> {
         let now = now();
@@ -222,7 +222,7 @@ impl Engine {
             shared,
             rendezvous_client: RendezvousClient::new(&config),
             routes: Table::new(ROUTES),
-            desk,
+            commands,
             groups: BTreeMap::new(),
             flows: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -232,8 +232,8 @@ impl Engine {
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
             unflushed: Vec::new(),
-            released: LetGo::default(),
-            kept: BTreeMap::new(),
+            released: Released::default(),
+            by_preserved_source: BTreeMap::new(),
             tunnel: tunnel.transpose()?,
             fresh: Vec::new(),
             scratch: Vec::new(),
@@ -241,7 +241,7 @@ impl Engine {
             original: Vec::new(),
             services: Services::new(now, &config)?,
             ends_are_due: false,
-            next_ask: Timestamp::ZERO,
+            next_ping: Timestamp::ZERO,
             refusal_lines: LogLimit::new(),
             records: records::limit(),
             dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
@@ -318,7 +318,7 @@ impl Engine {
     fn take(&mut self, now: Now, from: AddressPair, datagram: &mut [u8]) {
         add(&self.counts.received, 1);
         let link = Link::Internet(from);
-        self.keep_original(datagram);
+        self.store_original(datagram);
         let Some(Opened { peer, payload }) = self.sessions.handle_datagram(now, link, datagram)
         else {
             if let Some(Opened { peer, payload }) = self.sessions.take_duplicate() {
@@ -335,7 +335,7 @@ impl Engine {
 
     /// Keeps a datagram as it was sealed: in this form receivers lend packets, and decode blocks
     /// with them.
-    fn keep_original(&mut self, datagram: &[u8]) {
+    fn store_original(&mut self, datagram: &[u8]) {
         self.original.clear();
         if !self.services.ends.is_empty() {
             self.original.extend_from_slice(datagram);
@@ -380,7 +380,7 @@ impl Engine {
             Ok(message @ (Message::GroupKey { .. } | Message::GroupKnown { .. })) => {
                 self.take_group_message(now, peer, &message);
             }
-            Ok(Message::Feedback(told)) if self.note_group_report(peer, &told) => {}
+            Ok(Message::Feedback(report)) if self.note_group_report(peer, &report) => {}
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
                 self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
             }
@@ -421,18 +421,18 @@ impl Engine {
     /// Seals and sends a payload to a neighbour; `false` when no session is open.
     fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
         let length = payload.len() + OVERHEAD;
-        Self::put(sockets, sessions, peer, length, |sessions, room| {
-            room[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-            sessions.seal(peer, room).is_ok()
+        Self::put(sockets, sessions, peer, length, |sessions, buffer| {
+            buffer[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            sessions.seal(peer, buffer).is_ok()
         })
     }
 
     /// Sends a sealed datagram to a far endpoint over the Internet.
     fn send_internet(sockets: &mut Sockets, sessions: &Sessions, peer: PeerId, sealed: &[u8]) {
         if let Some(Link::Internet(to)) = sessions.link_of(peer)
-            && let Some(room) = sockets.room(sessions.is_ours(peer), to, sealed.len())
+            && let Some(buffer) = sockets.reserve(sessions.is_ours(peer), to, sealed.len())
         {
-            room.copy_from_slice(sealed);
+            buffer.copy_from_slice(sealed);
         }
     }
 
@@ -441,15 +441,15 @@ impl Engine {
         let (sockets, sessions) = (&mut self.sockets, &mut self.sessions);
         if self.config.leg_seal == LegSeal::Whole {
             let inner = PATH_HEADER_BYTES + body.len();
-            return Self::put(sockets, sessions, peer, inner + OVERHEAD, |sessions, room| {
-                write_on_path(label, body, &mut room[HEADER_BYTES..HEADER_BYTES + inner]);
-                sessions.seal(peer, room).is_ok()
+            return Self::put(sockets, sessions, peer, inner + OVERHEAD, |sessions, buffer| {
+                write_on_path(label, body, &mut buffer[HEADER_BYTES..HEADER_BYTES + inner]);
+                sessions.seal(peer, buffer).is_ok()
             });
         }
         let length = PASSED_BYTES + body.len();
-        Self::put(sockets, sessions, peer, length, |sessions, room| {
-            room[PASSED_BYTES..].copy_from_slice(body);
-            sessions.pass(peer, label, room, length).is_ok()
+        Self::put(sockets, sessions, peer, length, |sessions, buffer| {
+            buffer[PASSED_BYTES..].copy_from_slice(body);
+            sessions.pass(peer, label, buffer, length).is_ok()
         })
     }
 
@@ -481,7 +481,7 @@ impl Engine {
     ) -> bool {
         let Some(Link::Internet(to)) = sessions.link_of(peer) else { return false };
         let is_ours = sessions.is_ours(peer);
-        sessions.is_open(peer) && sockets.put(is_ours, to, length, |room| seal(sessions, room))
+        sessions.is_open(peer) && sockets.put(is_ours, to, length, |buffer| seal(sessions, buffer))
     }
 
     /// Sends the output of state machines and sessions, and handles their events.
@@ -492,8 +492,8 @@ impl Engine {
             match transmit.link {
                 Link::Internet(to) => {
                     let length = transmit.bytes.len();
-                    if let Some(room) = self.sockets.room(transmit.is_ours, to, length) {
-                        room.copy_from_slice(&transmit.bytes);
+                    if let Some(buffer) = self.sockets.reserve(transmit.is_ours, to, length) {
+                        buffer.copy_from_slice(&transmit.bytes);
                     }
                 }
                 Link::Overlay(label) => {
@@ -529,18 +529,18 @@ impl Engine {
         self.sessions.handle_timeout(now);
         self.maintain_labels(now);
         self.maintain_legs(now);
-        if now.steady >= self.next_ask {
-            self.next_ask = now.steady + ASK_EVERY;
+        if now.steady >= self.next_ping {
+            self.next_ping = now.steady + PING_INTERVAL;
             self.maintain_members(now);
             self.maintain_several(now);
-            self.ask_all(now);
+            self.ping_all(now);
             self.maintain_served(now);
         }
         self.time_out(now);
         self.maintain_mtus(now);
         self.maintain_routes(now);
-        self.tell_open();
-        self.tell_gates(now);
+        self.report_open();
+        self.update_gates(now);
         self.maintain_ends(now);
         self.maintain_groups(now);
         self.maintain_conversations(now);
@@ -557,25 +557,25 @@ impl Engine {
     }
 
     /// Pings every neighbour, over each path that leads to it.
-    fn ask_all(&mut self, now: Now) {
+    fn ping_all(&mut self, now: Now) {
         let idle: Vec<PeerId> =
             self.legs.peers().filter(|peer| self.is_idle_candidate(*peer)).collect();
         for peer in self.legs.peers().filter(|peer| !idle.contains(peer)) {
             if let Some(link) = self.sessions.link_of(peer) {
-                self.sessions.ask(now, peer, link);
+                self.sessions.ping(now, peer, link);
             }
         }
-        let put_out_for = self.put_out_for();
+        let tunnelled_fars = self.tunnelled_fars();
         for (peer, far) in &self.fars {
             if let Some(label) = far.label {
-                self.sessions.ask(now, *peer, Link::Overlay(label));
+                self.sessions.ping(now, *peer, Link::Overlay(label));
             }
             // Those that this node connects to are among the legs.
             if !self.sessions.is_ours(*peer)
-                && (self.services.ends.has(*peer) || put_out_for.contains(peer))
+                && (self.services.ends.has(*peer) || tunnelled_fars.contains(peer))
                 && let Some(link) = self.sessions.link_of(*peer)
             {
-                self.sessions.ask(now, *peer, link);
+                self.sessions.ping(now, *peer, link);
             }
         }
     }

@@ -218,7 +218,7 @@ impl Engine {
         {
             return add(&self.counts.dropped, 1);
         }
-        self.keep_original(datagram);
+        self.store_original(datagram);
         let opened = self.sessions.handle_datagram(now, Link::Overlay(label), datagram);
         if let Some(opened) = opened {
             let peer = opened.peer;
@@ -359,7 +359,7 @@ impl Engine {
             return self.refuse_path(from, theirs, reason);
         }
         if let Err(Objection { reason, text }) = self.try_open(now, from, theirs, header) {
-            self.tell_of_refusal(from, &text);
+            self.log_refusal(from, &text);
             self.refusals.remember(now, (from, theirs), reason);
             self.refuse_path(from, theirs, reason);
             add(&self.counts.dropped, 1);
@@ -368,7 +368,7 @@ impl Engine {
 
     /// Logs a refusal with all details, at a limited rate. The neighbour that asked gets the reason
     /// alone.
-    fn tell_of_refusal(&self, from: PeerId, refusal: &str) {
+    fn log_refusal(&self, from: PeerId, refusal: &str) {
         let identity = self.sessions.identity_of(from);
         let neighbour = identity.map(|identity| identity.to_string());
         limited!(warn, self.refusal_lines, identity, neighbour, %refusal, "path refused");
@@ -498,7 +498,7 @@ impl Engine {
             let goes_there = |(_, far): &(&PeerId, &mut Far)| far.label == Some(mine);
             let far = self.fars.iter_mut().find(goes_there).map(|(peer, _)| *peer);
             if let Some(far) = far {
-                self.sessions.ask(now, far, Link::Overlay(mine));
+                self.sessions.ping(now, far, Link::Overlay(mine));
             }
             return;
         }

@@ -91,7 +91,7 @@ struct Sides {
 
 impl Origin {
     /// Returns one of which nothing but the application's address is known yet.
-    pub(super) fn told(source: Option<SocketAddr>) -> Self {
+    pub(super) fn of_source(source: Option<SocketAddr>) -> Self {
         Self { source, ..Self::default() }
     }
 }
@@ -140,12 +140,12 @@ impl Engine {
             outbound.tally = next;
         }
         if let Some(outbound) = self.outbound.get(id) {
-            self.tell_of_outbound(outbound, &tally, outcome);
+            self.journal_outbound(outbound, &tally, outcome);
         }
     }
 
     /// Does the same for one that was taken out of the table.
-    pub(super) fn tell_of_outbound(&self, outbound: &Outbound, tally: &Tally, outcome: Outcome) {
+    pub(super) fn journal_outbound(&self, outbound: &Outbound, tally: &Tally, outcome: Outcome) {
         let (Some(_), Some(route)) = (&self.journal, self.routes.get(outbound.route())) else {
             return;
         };
@@ -169,7 +169,7 @@ impl Engine {
             path: path_of(service, &relays),
             is_outbound: true,
         };
-        self.tell(tally, outcome, carried, sides);
+        self.journal_sides(tally, outcome, carried, sides);
     }
 
     /// Records a conversation that ends here and is over, or has been silent for long.
@@ -182,11 +182,11 @@ impl Engine {
             inbound.tally = next;
         }
         if let Some(inbound) = self.inbound.get(id) {
-            self.tell_of_inbound(inbound, &tally, outcome);
+            self.journal_inbound(inbound, &tally, outcome);
         }
     }
 
-    fn tell_of_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
+    fn journal_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
         if self.journal.is_none() {
             return;
         }
@@ -205,10 +205,16 @@ impl Engine {
             path: path_of(service, &relays),
             is_outbound: false,
         };
-        self.tell(tally, outcome, carried, sides);
+        self.journal_sides(tally, outcome, carried, sides);
     }
 
-    fn tell(&self, tally: &Tally, outcome: Outcome, carried: Option<FlowsOfEnd>, sides: Sides) {
+    fn journal_sides(
+        &self,
+        tally: &Tally,
+        outcome: Outcome,
+        carried: Option<FlowsOfEnd>,
+        sides: Sides,
+    ) {
         let (Some(journal), Some((first, last))) = (&self.journal, tally.span) else { return };
         let left_out = match outcome {
             // All of them, without a limit, since this node ends.
@@ -218,9 +224,9 @@ impl Engine {
         let Some(left_out) = left_out else { return };
         let flow = carried.map(|now| match &tally.flow {
             Some((_, before)) => {
-                [now.told.since(&before.told), now.received.since(&before.received)]
+                [now.reported.since(&before.reported), now.received.since(&before.received)]
             }
-            None => [now.told, now.received],
+            None => [now.reported, now.received],
         });
         let [away, towards] = match (flow, sides.is_outbound) {
             (Some([sent, received]), true) => [Some(sent), Some(received)],

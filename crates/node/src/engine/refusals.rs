@@ -61,14 +61,14 @@ impl From<Box<tradewind_grant::Refusal>> for Objection {
 struct ReportedRefusal {
     by: PublicIdentity,
     reason: Refusal,
-    heard: Timestamp,
+    received: Timestamp,
 }
 
 /// Refusals by others, and by this node.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// By far endpoint: of a path to it, and of a conversation with it.
-    told: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
+    reported: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
     given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
 }
 
@@ -102,13 +102,13 @@ impl Refusals {
     }
 
     fn clear(&mut self, far: PeerId, which: usize) {
-        if let Some(told) = self.told.get_mut(&far) {
-            told[which] = None;
+        if let Some(reported) = self.reported.get_mut(&far) {
+            reported[which] = None;
         }
     }
 
     pub(super) fn forget(&mut self, far: PeerId) {
-        self.told.remove(&far);
+        self.reported.remove(&far);
     }
 }
 
@@ -150,9 +150,9 @@ impl Engine {
         what: &str,
     ) {
         let name = self.name_of(far);
-        let told = &mut self.refusals.told.entry(far).or_default()[which];
-        let is_news = told.is_none_or(|told| (told.by, told.reason) != (by, reason));
-        *told = Some(ReportedRefusal { by, reason, heard: now.steady });
+        let last = &mut self.refusals.reported.entry(far).or_default()[which];
+        let is_news = last.is_none_or(|last| (last.by, last.reason) != (by, reason));
+        *last = Some(ReportedRefusal { by, reason, received: now.steady });
         if is_news {
             limited!(warn, self.refusal_lines, Some(by), far = name, %by, %reason, "{what}");
         }
@@ -167,14 +167,15 @@ impl Engine {
     /// Returns the current refusals by others.
     pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
         let mut all = Vec::new();
-        for (far, told) in &self.refusals.told {
-            let recent = |told: &&ReportedRefusal| now.steady.since(told.heard) < SHOWN_FOR;
-            for (what, told) in ["path", "conversation"].into_iter().zip(told) {
-                all.extend(told.as_ref().filter(recent).map(|told| RefusalStatus {
+        for (far, reported) in &self.refusals.reported {
+            let recent =
+                |refusal: &&ReportedRefusal| now.steady.since(refusal.received) < SHOWN_FOR;
+            for (what, refusal) in ["path", "conversation"].into_iter().zip(reported) {
+                all.extend(refusal.as_ref().filter(recent).map(|refusal| RefusalStatus {
                     far: self.name_of(*far),
                     what: what.to_owned(),
-                    by: told.by.to_string(),
-                    reason: told.reason.to_string(),
+                    by: refusal.by.to_string(),
+                    reason: refusal.reason.to_string(),
                 }));
             }
         }

@@ -15,16 +15,16 @@ use crate::membership::{Member, Near};
 use crate::registry::KEPT_FOR;
 
 /// Interval of repeated reports to the registry while it does not answer.
-const SAY_AGAIN: Duration = Duration::from_secs(2);
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of the look-ups of a known endpoint, which may move.
-const ASK_AGAIN: Duration = Duration::from_secs(20);
+const LOOK_UP_INTERVAL: Duration = Duration::from_secs(20);
 
 /// An endpoint's state of the exchange with the registry.
 #[derive(Debug, Default)]
 pub(super) struct Registration {
     registry: Option<PeerId>,
-    next_word: Timestamp,
-    next_question: Timestamp,
+    next_report: Timestamp,
+    next_look_up: Timestamp,
     found: BTreeMap<PublicIdentity, Member>,
 }
 
@@ -42,8 +42,8 @@ impl Registration {
     }
 
     /// Has the report repeated at once, since something in it has changed.
-    pub(super) fn say_again(&mut self) {
-        self.next_word = Timestamp::ZERO;
+    pub(super) fn report_at_once(&mut self) {
+        self.next_report = Timestamp::ZERO;
     }
 }
 
@@ -63,10 +63,10 @@ impl Engine {
         if !self.sessions.is_open(registry) {
             return;
         }
-        if now.steady >= self.members.registration.next_word
+        if now.steady >= self.members.registration.next_report
             && let Some(relays) = self.members.near()
         {
-            self.members.registration.next_word = now.steady + SAY_AGAIN;
+            self.members.registration.next_report = now.steady + REPORT_INTERVAL;
             let mut entries = Vec::new();
             NearList::write(relays, &mut entries);
             if let Some(near) = NearList::of(&entries) {
@@ -75,15 +75,15 @@ impl Engine {
             // A registry that has restarted does not know the session, which shows when it does not
             // answer pings.
             if let Some(link) = self.sessions.link_of(registry) {
-                self.sessions.ask(now, registry, link);
+                self.sessions.ping(now, registry, link);
             }
         }
-        if now.steady >= self.members.registration.next_question {
-            self.ask_registry(now, registry);
+        if now.steady >= self.members.registration.next_look_up {
+            self.query_registry(now, registry);
         }
     }
 
-    fn ask_registry(&mut self, now: Now, registry: PeerId) {
+    fn query_registry(&mut self, now: Now, registry: PeerId) {
         let routes = self.routes.values();
         let asked: BTreeSet<PublicIdentity> =
             routes.filter_map(|route| self.members.is_asked_for(&route.delivery)).collect();
@@ -92,8 +92,8 @@ impl Engine {
         let are_there = self.routes.values().filter(leads).all(|route| is_there(&route.far));
         let registration = &mut self.members.registration;
         registration.found.retain(|identity, _| asked.contains(identity));
-        let wait = if are_there { ASK_AGAIN } else { SAY_AGAIN };
-        registration.next_question = now.steady + wait;
+        let wait = if are_there { LOOK_UP_INTERVAL } else { REPORT_INTERVAL };
+        registration.next_look_up = now.steady + wait;
         for identity in asked {
             self.send_message(registry, &Message::LookUp { identity });
         }
@@ -103,27 +103,27 @@ impl Engine {
     pub(super) fn take_membership(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         let is_registry = self.members.registration.is_with(from);
         match message {
-            Message::Register { near } => self.keep_registered(now, from, near),
-            Message::LookUp { identity } => self.tell_member(now, from, identity),
+            Message::Register { near } => self.store_registration(now, from, near),
+            Message::LookUp { identity } => self.answer_look_up(now, from, identity),
             Message::Registered { seconds } if is_registry => {
                 let kept_for = Duration::from_secs(seconds.into()).min(KEPT_FOR);
-                self.members.registration.next_word = now.steady + kept_for / 4;
+                self.members.registration.next_report = now.steady + kept_for / 4;
             }
             Message::Member { identity, address, near } if is_registry => {
-                let told = |relay: NearRelay| Near {
+                let to_near = |relay: NearRelay| Near {
                     address: relay.address,
                     identity: relay.identity,
                     round_trip: Some(relay.round_trip).filter(|span| !span.is_zero()),
                 };
-                let relays = near.relays().map(told).collect();
+                let relays = near.relays().map(to_near).collect();
                 let member = Member { id: identity.to_string(), address, identity, relays };
-                self.learn_member(now, member);
+                self.update_member(now, member);
             }
             _ => add(&self.counts.dropped, 1),
         }
     }
 
-    fn learn_member(&mut self, now: Now, member: Member) {
+    fn update_member(&mut self, now: Now, member: Member) {
         let is_asked =
             |route: &Route| self.members.is_asked_for(&route.delivery) == Some(member.identity);
         let found = &self.members.registration.found;
@@ -131,11 +131,11 @@ impl Engine {
             return;
         }
         self.members.registration.found.insert(member.identity, member);
-        self.aim_all(now);
+        self.update_all_routes(now);
     }
 
     /// Records an endpoint's report, at the relay that keeps the registry.
-    fn keep_registered(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
+    fn store_registration(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
         let (identity, link) = (self.sessions.identity_of(from), self.sessions.link_of(from));
         let address = link.and_then(|link| match link {
             Link::Internet(AddressPair { remote, .. }) => Some(remote),
@@ -153,9 +153,12 @@ impl Engine {
     }
 
     /// Replies to a look-up, at the same relay.
-    fn tell_member(&mut self, now: Now, from: PeerId, identity: PublicIdentity) {
-        let entry =
-            self.shared.registry.as_ref().and_then(|kept| kept.look_up(now.steady, identity));
+    fn answer_look_up(&mut self, now: Now, from: PeerId, identity: PublicIdentity) {
+        let entry = self
+            .shared
+            .registry
+            .as_ref()
+            .and_then(|registry| registry.look_up(now.steady, identity));
         if let Some(entry) = entry
             && let Some(near) = NearList::of(&entry.near)
         {

@@ -11,7 +11,7 @@ use tradewind_net::udp::UdpPort;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Collect, Deposit, Deposited, Message};
 use tradewind_packet::rendezvous::{
-    Collector, Depositor, DepositorConfig, Head, Opened, Opener, Refused, Sealer,
+    Collector, DepositCounts, Depositor, DepositorConfig, Head, Opened, Opener, Refused, Sealer,
 };
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -28,7 +28,7 @@ use crate::status::{Direction, FlowStatus};
 
 /// Interval of pings to a relay, to check that it still knows the session. Chosen: that of the
 /// requests for packets.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Most bytes of one path that wait before their relay has them. Chosen: a relay's storage for a
 /// sender.
 const MOST_WAITING: Bytes = Bytes::new(32_000_000);
@@ -42,7 +42,7 @@ pub(super) struct RendezvousClient {
     ends: BTreeMap<FlowNumber, End>,
     /// Replies to the deposits in this batch of datagrams.
     answers: BTreeMap<(PeerId, u64), Deposited>,
-    next_ask: Timestamp,
+    next_ping: Timestamp,
     /// Number of packets that came again.
     pub(super) replayed: u64,
 }
@@ -65,7 +65,7 @@ struct Sender {
     sealer: Sealer,
     depositor: Depositor,
     /// The depositor's counts that are in the metrics already.
-    counted: (u64, u64),
+    counted: DepositCounts,
 }
 
 /// A relay where packets for this node may wait.
@@ -90,7 +90,7 @@ impl RendezvousClient {
             opener,
             ends: BTreeMap::new(),
             answers: BTreeMap::new(),
-            next_ask: Timestamp::ZERO,
+            next_ping: Timestamp::ZERO,
             replayed: 0,
         }
     }
@@ -139,7 +139,8 @@ impl Sender {
         let sealer = Sealer::new(own, to, deposits.to, entropy::bytes().ok()?);
         let stream = u64::from_be_bytes(entropy::bytes().ok()?);
         let limits = DepositorConfig { keep: deposits.keep, bytes: MOST_WAITING };
-        Some(Self { to, sealer, depositor: Depositor::new(to, limits, stream), counted: (0, 0) })
+        let (depositor, counted) = (Depositor::new(to, limits, stream), DepositCounts::default());
+        Some(Self { to, sealer, depositor, counted })
     }
 }
 
@@ -172,8 +173,8 @@ impl Engine {
     ) -> Result<(), NodeError> {
         let full =
             || NodeError::Config { key: "rendezvous".into(), problem: "too many relays".into() };
-        let told = self.config.rendezvous.clone();
-        for deposits in told.deposits {
+        let config = self.config.rendezvous.clone();
+        for deposits in config.deposits {
             let hop = deposits.relay;
             let relay = self.leg_to(now, hop).ok_or_else(full)?;
             let ends = (deposits.listen, deposits.to);
@@ -182,7 +183,7 @@ impl Engine {
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
             self.rendezvous_client.lines.push(line);
         }
-        for hop in told.relays {
+        for hop in config.relays {
             let relay = self.leg_to(now, hop).ok_or_else(full)?;
             let collector = Collector::default();
             self.rendezvous_client.collections.push(Collection {
@@ -227,13 +228,13 @@ impl Engine {
     /// Handles a message of a rendezvous.
     pub(super) fn take_rendezvous(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         match message {
-            Message::Deposit(deposit) => self.keep_deposit(now, from, &deposit),
+            Message::Deposit(deposit) => self.store_deposit(now, from, &deposit),
             Message::Collect(collect) => self.hand_out(now, from, &collect),
-            Message::Deposited(told) => {
+            Message::Deposited(deposited) => {
                 let lines =
                     self.rendezvous_client.lines.iter_mut().filter(|line| line.relay == from);
                 for sender in lines.filter_map(|line| line.sender.as_mut()) {
-                    sender.depositor.handle_deposited(now.steady, &told);
+                    sender.depositor.handle_deposited(now.steady, &deposited);
                 }
             }
             Message::StoredMessage(_) | Message::Remaining(_) => {
@@ -303,16 +304,16 @@ impl Engine {
     }
 
     /// Stores a packet, at a relay.
-    fn keep_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
-        let kept = match (self.shared.message_store(), self.granted(from)) {
+    fn store_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
+        let answer = match (self.shared.message_store(), self.granted(from)) {
             (Some(mut message_store), Some(sender)) => {
                 message_store.deposit(now.steady, sender, deposit)
             }
             _ => None,
         };
-        match kept {
-            Some(told) => {
-                self.rendezvous_client.answers.insert((from, told.stream), told);
+        match answer {
+            Some(deposited) => {
+                self.rendezvous_client.answers.insert((from, deposited.stream), deposited);
             }
             None => add(&self.counts.dropped, 1),
         }
@@ -342,8 +343,8 @@ impl Engine {
 
     /// Sends the replies, deposits and requests that are due.
     pub(super) fn drive_rendezvous(&mut self, now: Now) {
-        for ((peer, _), told) in std::mem::take(&mut self.rendezvous_client.answers) {
-            self.send_message(peer, &Message::Deposited(told));
+        for ((peer, _), deposited) in std::mem::take(&mut self.rendezvous_client.answers) {
+            self.send_message(peer, &Message::Deposited(deposited));
         }
         let Self { rendezvous_client, sockets, sessions, scratch, .. } = self;
         let mut post = |relay: PeerId, message: &Message<'_>| {
@@ -368,37 +369,36 @@ impl Engine {
     pub(super) fn maintain_rendezvous(&mut self, now: Now) {
         self.maintain_store(now);
         self.name_recipients();
-        let is_due = now.steady >= self.rendezvous_client.next_ask;
+        let is_due = now.steady >= self.rendezvous_client.next_ping;
         for line in &mut self.rendezvous_client.lines {
             line.is_open = self.sessions.is_open(line.relay);
             let Some(sender) = &mut line.sender else { continue };
             sender.depositor.handle_timeout(now.steady);
-            let (deposited, expired, _) = sender.depositor.counts();
-            let (counted_deposited, counted_expired) =
-                std::mem::replace(&mut sender.counted, (deposited, expired));
-            add(&self.counts.deposited, deposited - counted_deposited);
-            add(&self.counts.expired, expired - counted_expired);
+            let counts = sender.depositor.counts();
+            let before = std::mem::replace(&mut sender.counted, counts);
+            add(&self.counts.deposited, counts.deposited - before.deposited);
+            add(&self.counts.expired, counts.expired - before.expired);
         }
         for collection in &mut self.rendezvous_client.collections {
             collection.is_open = self.sessions.is_open(collection.relay);
         }
         self.rendezvous_client.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
         if is_due {
-            self.rendezvous_client.next_ask = now.steady + ASK_EVERY;
-            self.ask_rendezvous(now);
+            self.rendezvous_client.next_ping = now.steady + PING_INTERVAL;
+            self.ping_rendezvous(now);
         }
     }
 
     /// Pings the relays: one that has restarted does not know the session, which shows when it does
     /// not answer.
-    fn ask_rendezvous(&mut self, now: Now) {
+    fn ping_rendezvous(&mut self, now: Now) {
         let waits =
             |line: &&Line| line.sender.as_ref().is_some_and(|sender| !sender.depositor.is_empty());
         let lines = self.rendezvous_client.lines.iter().filter(waits).map(|line| line.relay);
         let collections = self.rendezvous_client.collections.iter().map(|known| known.relay);
         for relay in lines.chain(collections) {
             if let Some(link) = self.sessions.link_of(relay) {
-                self.sessions.ask(now, relay, link);
+                self.sessions.ping(now, relay, link);
             }
         }
     }
@@ -419,10 +419,10 @@ impl Engine {
         self.rendezvous_client.lines.iter().map(|line| {
             let (why, resent) = match &line.sender {
                 None => ("the members do not know the far gateway", 0),
-                Some(sender) if !line.is_open || sender.depositor.is_unheard() => {
-                    ("the relay does not answer", sender.depositor.counts().2)
+                Some(sender) if !line.is_open || sender.depositor.is_unanswered() => {
+                    ("the relay does not answer", sender.depositor.counts().resent)
                 }
-                Some(sender) => ("as configured", sender.depositor.counts().2),
+                Some(sender) => ("as configured", sender.depositor.counts().resent),
             };
             let far = line.sender.as_ref().map(|sender| sender.to.to_string());
             FlowStatus {

@@ -35,8 +35,8 @@ const GONE_AFTER: Duration = Duration::from_millis(800);
 pub(super) struct Far {
     /// The overlay path to it on which a message came last.
     pub(super) label: Option<u32>,
-    overlay_heard: Option<Timestamp>,
-    internet_heard: Option<Timestamp>,
+    overlay_last_received: Option<Timestamp>,
+    internet_last_received: Option<Timestamp>,
     /// The MTUs of both paths.
     pub(super) mtus: Mtus,
     /// The smoothed round trip of the Internet path, and that over the relays.
@@ -174,7 +174,7 @@ impl Engine {
             let problem = "too many; expected at most 4096 relays and far gateways in all".into();
             NodeError::Config { key: "packet".into(), problem }
         };
-        let to = (!local.is_taken()).then_some(known);
+        let to = (!local.is_intercepted()).then_some(known);
         let (delivery, next_open) = (delivery.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let (far, first, end) = (nobody(), None, None);
@@ -197,7 +197,7 @@ impl Engine {
         };
         let salt = self.next_salt();
         let id = self.routes.insert(salt, route).ok_or_else(full)?;
-        if self.aim(now, id).is_none() {
+        if self.update_route(now, id).is_none() {
             self.routes.remove(id);
             return Err(full());
         }
@@ -260,11 +260,11 @@ impl Engine {
             None => round_trip,
         };
         if let Some(far) = self.fars.get_mut(&peer) {
-            let heard = match link {
-                Link::Internet(_) => &mut far.internet_heard,
-                Link::Overlay(_) => &mut far.overlay_heard,
+            let last_received = match link {
+                Link::Internet(_) => &mut far.internet_last_received,
+                Link::Overlay(_) => &mut far.overlay_last_received,
             };
-            *heard = Some(now.steady);
+            *last_received = Some(now.steady);
             far.mtus.arrived(link, bytes);
         }
         if let Link::Overlay(_) = link {
@@ -355,28 +355,28 @@ impl Engine {
 impl Far {
     /// Returns whether it answers over any path.
     pub(super) fn is_there(&self, now: Now) -> bool {
-        let heard = self.internet_heard.max(self.overlay_heard);
-        heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+        let last_received = self.internet_last_received.max(self.overlay_last_received);
+        last_received.is_some_and(|at| now.steady.since(at) < GONE_AFTER)
     }
 
     /// Moves it to another of its addresses, which was measured.
     pub(super) fn is_elsewhere(&mut self, now: Now, round_trip: Option<Duration>) {
-        (self.internet_heard, self.round_trip) = (Some(now.steady), round_trip);
+        (self.internet_last_received, self.round_trip) = (Some(now.steady), round_trip);
         self.mtus.internet.begin_again(now.steady);
     }
 
     /// Records a path along which relays serve a flow, and which has not answered here yet: it
     /// counts as alive until its answer is due.
     pub(super) fn presume_path(&mut self, now: Now, label: u32) {
-        if self.overlay_heard.is_none() {
-            (self.label, self.overlay_heard) = (Some(label), Some(now.steady));
+        if self.overlay_last_received.is_none() {
+            (self.label, self.overlay_last_received) = (Some(label), Some(now.steady));
         }
     }
 
     /// Leaves the path, since other relays are to be used. Returns its label, which the caller has
     /// to drop.
     fn leave_path(&mut self) -> Option<u32> {
-        (self.overlay_heard, self.overlay_round_trip, self.tried) = (None, None, None);
+        (self.overlay_last_received, self.overlay_round_trip, self.tried) = (None, None, None);
         self.label.take()
     }
 
@@ -403,10 +403,10 @@ impl Far {
     }
 
     pub(super) fn is_internet_alive(&self, now: Now) -> bool {
-        self.internet_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
+        self.internet_last_received.is_some_and(|at| now.steady.since(at) < DEAD_AFTER)
     }
 
     pub(super) fn is_overlay_alive(&self, now: Now) -> bool {
-        self.overlay_heard.is_some_and(|heard| now.steady.since(heard) < DEAD_AFTER)
+        self.overlay_last_received.is_some_and(|at| now.steady.since(at) < DEAD_AFTER)
     }
 }

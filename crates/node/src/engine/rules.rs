@@ -60,18 +60,18 @@ impl Engine {
             inbound.is_some_and(|inbound| is_of(inbound.far) && !self.may_go_on(inbound))
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
-        refused.iter().for_each(|id| self.released(now, *id, Outcome::Revoked));
+        refused.iter().for_each(|id| self.release(now, *id, Outcome::Revoked));
         refused.len()
     }
 
     /// Returns whether a conversation may still end where it does.
     pub(super) fn may_go_on(&self, inbound: &Inbound) -> bool {
         let to = inbound.to();
-        let is_allowed = match whole_packets(inbound.kept, to) {
+        let is_allowed = match whole_packets(inbound.preserved_source, to) {
             Some(from) => self.may_put_out(inbound.far, from, to.ip()),
             None => self.may_deliver(inbound.far, to),
         };
-        is_allowed.is_ok() && self.may_come_from(inbound.far, inbound.kept, to)
+        is_allowed.is_ok() && self.may_come_from(inbound.far, inbound.preserved_source, to)
     }
 }
 

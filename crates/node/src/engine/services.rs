@@ -250,8 +250,8 @@ impl Engine {
             }
         }
         while let Some(sent) = receiver.poll_transmit() {
-            if let Ok(Message::Feedback(told)) = Message::parse(sent.bytes) {
-                ends.note_report(&told);
+            if let Ok(Message::Feedback(report)) = Message::parse(sent.bytes) {
+                ends.note_report(&report);
             }
             Self::post(sockets, sessions, sent.to.into(), sent.bytes);
         }
@@ -262,7 +262,7 @@ impl Engine {
                     self.services.ends.note_copy(packet.flow, resent);
                     self.note_group_copy(packet.flow, resent);
                 }
-                Event::Feedback(told) => self.services.ends.note_report(&told),
+                Event::Feedback(report) => self.services.ends.note_report(&report),
                 _ => {}
             }
             count(&self.counts, event);
@@ -335,7 +335,7 @@ fn count(counts: &Counts, event: Event) {
         Event::NackSent { items, .. } => add(&counts.asked, items.into()),
         Event::Answered { .. } => one(&counts.answered),
         Event::Helped(_) => one(&counts.lent),
-        Event::Kept(_) => one(&counts.kept),
+        Event::Cached(_) => one(&counts.kept),
         Event::BlockClosed { repairs, .. } => add(&counts.repairs, repairs.into()),
         Event::Dropped(_) => one(&counts.dropped),
         _ => {}

@@ -61,7 +61,7 @@ impl Place {
 
 /// Silence after which a path is replaced by one that contradicts it. Chosen: of three messages one
 /// may get lost.
-const SPOKEN_OF_FOR: Duration = Duration::from_secs(3);
+const REPLACEABLE_AFTER: Duration = Duration::from_secs(3);
 /// Most paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
 
@@ -123,8 +123,8 @@ impl Served {
         }
         let same = self.orders.iter_mut().find(|(known, _)| known.is_same_branch(&order));
         match same {
-            Some((known, heard)) if *known == order => {
-                *heard = now.steady;
+            Some((known, last_message)) if *known == order => {
+                *last_message = now.steady;
                 return Some(false);
             }
             Some(known) => *known = (order, now.steady),
@@ -132,7 +132,9 @@ impl Served {
                 if !self.fits(&order) {
                     // The neighbour before may have restarted: the paths over its previous session
                     // that are still in use have sent messages lately.
-                    self.orders.retain(|(_, heard)| now.steady.since(*heard) < SPOKEN_OF_FOR);
+                    self.orders.retain(|(_, last_message)| {
+                        now.steady.since(*last_message) < REPLACEABLE_AFTER
+                    });
                 }
                 if !self.fits(&order) || self.orders.len() >= MOST_JOINED {
                     return None;
@@ -151,7 +153,7 @@ impl Served {
     /// Drops paths without recent messages; returns whether there were some.
     fn forget_idle(&mut self, now: Now) -> bool {
         let before = self.orders.len();
-        self.orders.retain(|(_, heard)| now.steady.since(*heard) < IDLE);
+        self.orders.retain(|(_, last_message)| now.steady.since(*last_message) < IDLE);
         self.orders.len() < before
     }
 
@@ -180,7 +182,7 @@ impl Engine {
         };
         let Some(place) = place else { return add(&self.counts.dropped, 1) };
         if service == Service::Direct {
-            return self.pass_leaving_word(place, (next, after), flow);
+            return self.forward_leaving(place, (next, after), flow);
         }
         let order = Order { place, service, before: from, after };
         if !self.serve_here(now, flow, order, is_join) {
@@ -213,7 +215,7 @@ impl Engine {
 
     /// Forwards to the next node that a flow served here is left to the Internet. Its cached copies
     /// stay for receivers that miss them, until it has been idle for long.
-    fn pass_leaving_word(&mut self, place: Place, (label, after): (u32, PeerId), flow: FlowNumber) {
+    fn forward_leaving(&mut self, place: Place, (label, after): (u32, PeerId), flow: FlowNumber) {
         let served = self.services.served.get(&flow);
         if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
             return add(&self.counts.dropped, 1);
@@ -254,7 +256,7 @@ impl Engine {
         };
         let is_allowed = match self.services.served.get(&flow) {
             Some(known) => known.gateway == place.gateway,
-            None => self.has_room_for(place.gateway),
+            None => self.has_capacity_for(place.gateway),
         };
         if !is_possible || !is_allowed || !(place.is_first || place.is_last) {
             return false;
@@ -315,7 +317,7 @@ impl Engine {
         Ok(())
     }
 
-    fn has_room_for(&self, gateway: PublicIdentity) -> bool {
+    fn has_capacity_for(&self, gateway: PublicIdentity) -> bool {
         let of_it = self.services.tenants.get(&gateway).map_or(0, |known| known.flows);
         self.services.served.len() < MOST_SERVED && of_it < MOST_FOR_ONE
     }

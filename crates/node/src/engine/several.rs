@@ -52,9 +52,9 @@ struct Address {
     /// The session that leads there now.
     peer: PeerId,
     round_trip: Option<Duration>,
-    heard: Option<Timestamp>,
+    last_pong: Option<Timestamp>,
     /// The time of the last ping.
-    asked: Timestamp,
+    last_ping: Timestamp,
     /// Pings since the last pong.
     silent: u32,
     /// The mean loss of pings, up to the last pong; below: the number of pings in it.
@@ -64,19 +64,19 @@ struct Address {
 
 impl Address {
     fn new(at: SocketAddr, peer: PeerId) -> Self {
-        let (round_trip, heard, asked) = (None, None, Timestamp::ZERO);
-        Self { at, peer, round_trip, heard, asked, silent: 0, lost: 0.0, counted: 0 }
+        let (round_trip, last_pong, last_ping) = (None, None, Timestamp::ZERO);
+        Self { at, peer, round_trip, last_pong, last_ping, silent: 0, lost: 0.0, counted: 0 }
     }
 
     fn answers(&self) -> bool {
         // So many losses in a row are rare enough by chance.
         let by_chance = (-SELDOM.ln() / self.lost.ln()).ceil();
         let threshold = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
-        self.heard.is_some() && f64::from(self.silent) < threshold
+        self.last_pong.is_some() && f64::from(self.silent) < threshold
     }
 
     fn note_answer(&mut self, now: Timestamp, round_trip: Duration) {
-        self.heard = Some(now);
+        self.last_pong = Some(now);
         self.round_trip = Some(match self.round_trip {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
@@ -84,10 +84,10 @@ impl Address {
     }
 
     /// Counts whether the last ping was answered; the caller sends another one now.
-    fn note_asked(&mut self, now: Timestamp) {
-        let Some(heard) = self.heard else { return };
-        let asked = std::mem::replace(&mut self.asked, now);
-        if heard <= asked {
+    fn note_ping(&mut self, now: Timestamp) {
+        let Some(last_pong) = self.last_pong else { return };
+        let last_ping = std::mem::replace(&mut self.last_ping, now);
+        if last_pong <= last_ping {
             self.silent = self.silent.saturating_add(1);
             return;
         }
@@ -119,8 +119,8 @@ impl Addresses {
 
     /// Counts a ping to all; returns the address to change to, if another is better by the
     /// measurements.
-    fn ask(&mut self, now: Timestamp) -> Option<usize> {
-        self.all.iter_mut().for_each(|address| address.note_asked(now));
+    fn note_pings(&mut self, now: Timestamp) -> Option<usize> {
+        self.all.iter_mut().for_each(|address| address.note_ping(now));
         let current = &self.all[self.chosen];
         let is_alive = current.answers();
         let others = self.all.iter().enumerate().filter(|(at, address)| {
@@ -231,7 +231,7 @@ impl Engine {
         // Idle neighbours are not pinged now.
         let asked = self.several.0.iter_mut().filter(|(identity, _)| !idle.contains(identity));
         for (identity, known) in asked {
-            let Some(better) = known.ask(now.steady) else { continue };
+            let Some(better) = known.note_pings(now.steady) else { continue };
             let sessions = known.take(better);
             let (peer, address) = sessions[0];
             tracing::info!(%identity, %address, "another address of a neighbour is taken");
@@ -269,7 +269,7 @@ mod tests {
 
     /// Pings all once, 200 ms after the last time; each answers after so long, or not.
     fn step(known: &mut Addresses, ms: u64, round_trips: &[Option<u64>]) {
-        if let Some(better) = known.ask(at_ms(ms)) {
+        if let Some(better) = known.note_pings(at_ms(ms)) {
             known.take(better);
         }
         for (address, round_trip) in known.all.iter_mut().zip(round_trips) {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_answers_is_taken_and_the_best_once_it_has_proved_itself() {
+    fn first_answering_address_then_best() {
         let mut known = addresses(3);
         assert_eq!(pass(&mut known, 200, 800, &[None, None, None]), 0);
         assert_eq!(pass(&mut known, 1000, 1000, &[None, None, Some(50)]), 2);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_moves_nothing() {
+    fn noise_keeps_address() {
         let mut known = addresses(2);
         assert_eq!(pass(&mut known, 200, 800, &[Some(50), Some(50)]), 0);
         assert_eq!(pass(&mut known, 1000, 60_000, &[Some(50), Some(42)]), 0);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_falls_silent_is_left_at_once() {
+    fn silent_address_is_left() {
         let mut known = addresses(2);
         assert_eq!(pass(&mut known, 200, 800, &[Some(20), Some(90)]), 0);
         assert_eq!(pass(&mut known, 1000, 800, &[None, Some(90)]), 0, "four questions");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_flaps_no_address() {
+    fn loss_does_not_flap_addresses() {
         for percent in [5, 20, 35, 50] {
             let (changes, _) = changes_at([percent; 2], [50; 2]);
             assert!(changes <= 2, "{changes} changes where {percent} % are lost");

@@ -49,7 +49,7 @@ impl Sockets {
     }
 
     /// Returns room for a datagram of `length` bytes in the send queue.
-    pub(super) fn room(
+    pub(super) fn reserve(
         &mut self,
         is_ours: bool,
         to: AddressPair,
@@ -104,8 +104,8 @@ impl Sockets {
         }
         let segment = train.segment();
         for datagram in train.bytes()[part].chunks(segment) {
-            if let Some(room) = self.room(is_ours, to, datagram.len()) {
-                room.copy_from_slice(datagram);
+            if let Some(buffer) = self.reserve(is_ours, to, datagram.len()) {
+                buffer.copy_from_slice(datagram);
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::config::NodeConfig;
 use crate::counts::Counts;
 use crate::flow::Flow;
 use crate::handover::Handover;
-use crate::mailbox::{Desk, Held, Mailbox, Order};
+use crate::mailbox::{Command, CommandQueue, Mailbox, MailboxGuard};
 use crate::shared::Shared;
 
 pub(super) fn identity(number: u8) -> IdentityKey {
@@ -111,7 +111,7 @@ pub(super) struct Hosts {
     batch: ReceiveBatch,
     lossy: Option<Lossy>,
     /// Bytes received from each engine, with the headers of UDP and IPv4.
-    heard: BTreeMap<SocketAddr, u64>,
+    received: BTreeMap<SocketAddr, u64>,
 }
 
 /// A link that loses packets of applications: one of `each`, and all that are too long.
@@ -143,8 +143,8 @@ impl Lossy {
 impl Hosts {
     pub(super) fn new(configs: impl IntoIterator<Item = (u8, NodeConfig)>) -> Self {
         let (engines, batch) = (Vec::new(), ReceiveBatch::new(32));
-        let heard = BTreeMap::new();
-        let mut hosts = Self { now: now(), engines, batch, lossy: None, heard };
+        let received = BTreeMap::new();
+        let mut hosts = Self { now: now(), engines, batch, lossy: None, received };
         configs.into_iter().for_each(|(number, config)| hosts.add(number, config));
         // No engine accepts messages from before it existed.
         hosts.now = now();
@@ -154,9 +154,9 @@ impl Hosts {
 
     fn add(&mut self, number: u8, config: NodeConfig) {
         let port = UdpPort::bind(config.listen, &UdpOptions::default()).unwrap();
-        let desk = Arc::new(Desk::new().unwrap());
+        let commands = Arc::new(CommandQueue::new().unwrap());
         let counts = Arc::new(Counts::default());
-        let (config, around) = (Arc::new(config), (desk, Shared::default()));
+        let (config, around) = (Arc::new(config), (commands, Shared::default()));
         let mut engine =
             Engine::new(config, port, counts, around, &mut Handover::default()).unwrap();
         engine.begin(now());
@@ -174,9 +174,9 @@ impl Hosts {
     }
 
     /// Returns the bytes that an engine has sent to others, with all headers.
-    pub(super) fn heard_of(&mut self, number: u8) -> u64 {
+    pub(super) fn bytes_sent_by(&mut self, number: u8) -> u64 {
         let address = self.hop(number).address;
-        self.heard.get(&address).copied().unwrap_or(0)
+        self.received.get(&address).copied().unwrap_or(0)
     }
 
     /// Advances the clock, tick by tick.
@@ -215,11 +215,11 @@ impl Hosts {
                 while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
                     is_quiet = false;
                     let (now, number, lossy) = (self.now, *number, &mut self.lossy);
-                    let heard = &mut self.heard;
+                    let received = &mut self.received;
                     self.batch.for_each_train(|arrival, train| {
                         let from = arrival.from;
                         let bytes = train.bytes().len() + 28 * train.count();
-                        *heard.entry(from).or_default() += bytes as u64;
+                        *received.entry(from).or_default() += bytes as u64;
                         let way = lossy.as_mut().filter(|way| (way.from, way.to) == (from, number));
                         let Some(way) = way else {
                             return engine.take_train(now, from.into(), train);
@@ -277,16 +277,16 @@ impl Hosts {
     /// Registers a program's flow at an engine and returns its number.
     pub(super) fn register(&mut self, number: u8, delivery: DeliveryPolicy) -> u64 {
         let (flow, to) = (Flow::next_number(), ([127, 0, 0, 2], 9).into());
-        let mailbox = Held(Arc::new(Mailbox::new().unwrap()));
+        let mailbox = MailboxGuard(Arc::new(Mailbox::new().unwrap()));
         let delivery = Box::new(delivery);
-        self.order(number, Order::Register { flow, client: None, to, delivery, mailbox });
+        self.send_command(number, Command::Register { flow, client: None, to, delivery, mailbox });
         flow
     }
 
-    pub(super) fn order(&mut self, number: u8, order: Order) {
+    pub(super) fn send_command(&mut self, number: u8, command: Command) {
         let now = self.now;
         let engine = self.at(number);
-        engine.desk.order(order);
+        engine.commands.send(command);
         engine.handle_orders(now);
         self.exchange();
     }

@@ -25,9 +25,9 @@ use tradewind_packet::message::{Message, Refusal, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::Engine;
-use super::conversations::{Inbound, Written};
+use super::conversations::{DatagramMeta, Inbound};
 use super::local::Local;
-use super::long::Ways;
+use super::long::DatagramPaths;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Far, Route};
 use crate::NodeError;
@@ -154,18 +154,18 @@ impl Engine {
             return add(&self.counts.refused, 1);
         };
         if let Some(at) = at {
-            let written = Written { went_to: Some(to), ..Written::by(from) };
-            return self.take_application(now, at, written, packet);
+            let meta = DatagramMeta { went_to: Some(to), ..DatagramMeta::by(from) };
+            return self.take_application(now, at, meta, packet);
         }
-        match self.kept.get(&(to, from)).copied() {
-            Some(id) => self.take_reply(now, id, Written::by(from), packet),
+        match self.by_preserved_source.get(&(to, from)).copied() {
+            Some(id) => self.take_reply(now, id, DatagramMeta::by(from), packet),
             None => add(&self.counts.refused, 1),
         }
     }
 
     /// Sends the sender of a packet that is longer than every path takes, from a TUN device, the
     /// error with the MTU: the kernel's own MTU follows soon, and this packet is lost.
-    pub(super) fn tell_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
+    pub(super) fn report_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let device = match at {
             Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
             None => self.tunnel.as_ref().map(|tunnel| &tunnel.device),
@@ -175,14 +175,18 @@ impl Engine {
             Some((from, to)) => (whole(from), whole(to)),
             None => return,
         };
-        let of_route = |route: &Route| Ways::of(route.far, route.carriage(), route.end);
-        let of_inbound = |it: &Inbound| Ways::of(it.far, it.carriage, it.end);
-        let ways = match at {
+        let of_route = |route: &Route| DatagramPaths::of(route.far, route.carriage(), route.end);
+        let of_inbound = |it: &Inbound| DatagramPaths::of(it.far, it.carriage, it.end);
+        let paths = match at {
             Some(at) => self.routes.get(at).map(of_route),
-            None => self.kept.get(&(to, from)).and_then(|id| self.inbound.get(*id)).map(of_inbound),
+            None => self
+                .by_preserved_source
+                .get(&(to, from))
+                .and_then(|id| self.inbound.get(*id))
+                .map(of_inbound),
         };
-        let (Some(device), Some(ways)) = (device, ways) else { return };
-        let most = self.longest_to(now, ways).map(|most| most.saturating_sub(NUMBER_BYTES));
+        let (Some(device), Some(paths)) = (device, paths) else { return };
+        let most = self.longest_to(now, paths).map(|most| most.saturating_sub(NUMBER_BYTES));
         let most = most.and_then(|most| u16::try_from(most).ok());
         if let Some(error) = most.and_then(|most| self.too_long(now, packet, most)) {
             let _lost = hand_over(&device, &error);
@@ -252,19 +256,19 @@ impl Engine {
     }
 
     /// Returns the endpoints whose packets are delivered here; these are pinged.
-    pub(super) fn put_out_for(&self) -> BTreeSet<PeerId> {
+    pub(super) fn tunnelled_fars(&self) -> BTreeSet<PeerId> {
         self.tunnelled().map(|inbound| inbound.far).collect()
     }
 
     fn tunnelled(&self) -> impl Iterator<Item = &Inbound> {
-        let all = self.kept.values().filter_map(|id| self.inbound.get(*id));
+        let all = self.by_preserved_source.values().filter_map(|id| self.inbound.get(*id));
         all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
     }
 
     /// Has packets to a far endpoint intercepted while it answers and its path's MTU is known.
-    pub(super) fn tell_tunnel(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
+    pub(super) fn update_tunnel_gate(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
         let far = self.fars.get(&route.far);
-        let service = self.dearest(route.carriage().service, route.end);
+        let service = self.sizing_service(route.carriage().service, route.end);
         let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
         if let Some(mtu) = mtu {
             tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
@@ -273,12 +277,12 @@ impl Engine {
     }
 
     /// Does the same for the replies to each range of sources.
-    pub(super) fn tell_tunnel_end(&self, now: Now) {
+    pub(super) fn update_tunnel_end_gate(&self, now: Now) {
         let Some(tunnel) = &self.tunnel else { return };
         let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
         let takes_ipv6 = takes_ipv6(&tunnel.sources);
         let longest = |inbound: &Inbound| {
-            let service = self.dearest(inbound.carriage.service, inbound.end);
+            let service = self.sizing_service(inbound.carriage.service, inbound.end);
             far_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
         // Until the paths' MTUs are known, one that nearly all paths take.
@@ -286,7 +290,8 @@ impl Engine {
         tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
         for (at, rule) in tunnel.sources.iter().enumerate() {
             let is_there = |inbound: &Inbound| {
-                let is_of_rule = inbound.kept.is_some_and(|from| rule.covers_host(from.ip()));
+                let is_of_rule =
+                    inbound.preserved_source.is_some_and(|from| rule.covers_host(from.ip()));
                 is_of_rule && far_of(inbound).is_some_and(|far| far.is_alive(now))
             };
             tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
@@ -295,7 +300,7 @@ impl Engine {
 
     /// Returns the bytes that relays add to a packet of a flow, where these count.
     pub(super) fn served_bytes(&self, service: Service, flow: Option<FlowNumber>) -> usize {
-        match self.dearest(service, flow) {
+        match self.sizing_service(service, flow) {
             Service::Direct => 0,
             Service::Forwarding => FORWARDED_BYTES,
             Service::Caching => COPIED_BYTES,
@@ -305,10 +310,12 @@ impl Engine {
 
     /// Returns the service for which packets must be short enough: a numbered flow that is direct
     /// may be coded at any time, and one that is forwarded may have chosen copies.
-    fn dearest(&self, service: Service, flow: Option<FlowNumber>) -> Service {
+    fn sizing_service(&self, service: Service, flow: Option<FlowNumber>) -> Service {
         match (service, flow) {
             (Service::Direct, Some(_)) => Service::Coding,
-            (Service::Forwarding, Some(flow)) if !self.services.ends.goes_by_ways(flow) => {
+            (Service::Forwarding, Some(flow))
+                if !self.services.ends.is_forwarded_by_paths(flow) =>
+            {
                 Service::Caching
             }
             (service, _) => service,
@@ -360,17 +367,17 @@ mod tests {
     }
 
     #[test]
-    fn one_sender_is_told_no_more_errors_than_its_share() {
+    fn errors_per_sender_are_limited() {
         let mut hosts = Hosts::new([(1, anybody(1))]);
         let mut now = hosts.now;
-        let mut told = |now, last| {
+        let mut errors = |now, last| {
             let engine = hosts.at(1);
             (0..2000).filter(|_| engine.too_long(now, &packet(last), 1300).is_some()).count()
         };
-        let first = told(now, 1);
+        let first = errors(now, 1);
         assert_eq!(first, ERRORS_A_SECOND / 2);
-        assert!((1..first).contains(&told(now, 2)), "the next one is told, too");
+        assert!((1..first).contains(&errors(now, 2)), "the next one is told, too");
         now.steady = now.steady + Duration::from_secs(1);
-        assert_eq!(told(now, 1), first);
+        assert_eq!(errors(now, 1), first);
     }
 }

@@ -158,7 +158,7 @@ fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {
 /// A gateway or relay, which does not outlive the test.
 pub struct Process {
     child: Child,
-    told: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Process {
@@ -169,8 +169,8 @@ impl Process {
             command.spawn().unwrap()
         };
         let mut child = host.run(start).unwrap();
-        let told = BufReader::new(child.stdout.take().unwrap());
-        let mut process = Self { child, told };
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Self { child, stdout };
         process.wait_until_ready();
         process
     }
@@ -183,7 +183,7 @@ impl Process {
 
     fn wait_until_ready(&mut self) {
         let mut line = String::new();
-        self.told.read_line(&mut line).unwrap();
+        self.stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
     }
 

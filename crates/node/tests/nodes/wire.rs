@@ -41,13 +41,13 @@ pub struct Weather {
 pub struct Elsewhere {
     socket: UdpSocket,
     weather: Arc<Mutex<Weather>>,
-    taken: AtomicUsize,
+    received: AtomicUsize,
 }
 
 impl Elsewhere {
     /// Returns how many datagrams have come there.
-    pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    pub fn received(&self) -> usize {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Removes it: the node is no longer at this address.
@@ -111,10 +111,10 @@ impl Wire {
     }
 
     /// Has the node behind the wire send from another address from now on, and receive there, too.
-    pub fn speak_from_elsewhere(&self) -> Arc<Elsewhere> {
+    pub fn send_from_elsewhere(&self) -> Arc<Elsewhere> {
         let socket = UdpSocket::bind(super::loopback()).unwrap();
-        let (weather, taken) = (Arc::clone(&self.weather), AtomicUsize::new(0));
-        let elsewhere = Arc::new(Elsewhere { socket, weather, taken });
+        let (weather, received) = (Arc::clone(&self.weather), AtomicUsize::new(0));
+        let elsewhere = Arc::new(Elsewhere { socket, weather, received });
         let mut weather = self.weather.lock().unwrap();
         weather.elsewhere = Some(Arc::clone(&elsewhere));
         let (there, ups) = (Arc::clone(&elsewhere), weather.ups.clone());
@@ -123,7 +123,7 @@ impl Wire {
             while let Ok((length, from)) = there.socket.recv_from(&mut buffer) {
                 let is_here = there.weather.lock().unwrap().elsewhere.is_some();
                 if let Some(up) = ups.get(&from).filter(|_| is_here) {
-                    there.taken.fetch_add(1, Ordering::Relaxed);
+                    there.received.fetch_add(1, Ordering::Relaxed);
                     let _ = up.send(&buffer[..length]);
                 }
             }

@@ -40,12 +40,12 @@ pub struct World {
 pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
     let socket = UdpSocket::bind(application()).unwrap();
     let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
-    let kept: Arc<Mutex<BTreeSet<u64>>> = Arc::clone(&numbers);
+    let received: Arc<Mutex<BTreeSet<u64>>> = Arc::clone(&numbers);
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
             let number = u64::from_be_bytes(buffer[..8].try_into().unwrap());
-            assert!(kept.lock().unwrap().insert(number), "{number} came twice");
+            assert!(received.lock().unwrap().insert(number), "{number} came twice");
             let _ = socket.send_to(&buffer[..length.min(8)], from);
         }
     });
@@ -160,7 +160,11 @@ impl World {
         // Packets sent to a side before its sessions are open are refused, and would be missed
         // later.
         while !holds(self) || self.sides.iter().any(|side| side.has_of(0..u64::MAX) == 0) {
-            assert!(begun.elapsed() < TEST_TIMEOUT, "the services did not begin:\n{}", self.told());
+            assert!(
+                begun.elapsed() < TEST_TIMEOUT,
+                "the services did not begin:\n{}",
+                self.describe()
+            );
             self.send(number);
             number += 1;
         }
@@ -177,13 +181,13 @@ impl World {
     pub fn until(&self, what: &str, next: &mut u64, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.describe());
             self.send(*next);
             *next += 1;
         }
     }
 
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let nodes = [&self.near].into_iter().chain(&self.relays);
         let nodes = nodes.chain(self.sides.iter().map(|side| &side.far));
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()

@@ -161,7 +161,7 @@ struct Known {
     free: Vec<usize>,
     /// Memory allocated for repair packets, those of evicted blocks included, and the part of it
     /// that is never freed.
-    room: usize,
+    capacity: usize,
     spare: u64,
     /// The places of blocks in `blocks`.
     index: Numbered<Peer, usize>,
@@ -221,8 +221,8 @@ impl Blocks {
             return Err(DropReason::TableFull);
         }
         if let Some(block) = known.get_mut(key) {
-            let (owner, room) = (block.owner, add_row(block, repair)?);
-            known.room += room;
+            let (owner, capacity) = (block.owner, add_row(block, repair)?);
+            known.capacity += capacity;
             shares.lengthen(owner, bytes);
             shares.make_room(now, (0, 0), |key| known.forget(key));
         } else {
@@ -267,7 +267,7 @@ impl Known {
         });
         let block = &mut self.blocks[place];
         block.open(owner, repair);
-        self.room += block.keep(usize::from(repair.row), repair.symbol);
+        self.capacity += block.keep(usize::from(repair.row), repair.symbol);
         for packet in &block.packets {
             let (flow, sequence) = (packet.flow, packet.sequence);
             if self.cover.get(flow, sequence).is_none() {
@@ -286,8 +286,8 @@ impl Known {
         self.free.push(place);
         let block = &mut self.blocks[place];
         let bytes = block.bytes();
-        if self.room as u64 > self.spare {
-            self.room -= block.give_back();
+        if self.capacity as u64 > self.spare {
+            self.capacity -= block.give_back();
         }
         self.ended.extend(block.recovery.take().map(|recovery| recovery.number));
         for packet in &block.packets {
@@ -355,7 +355,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_counted_is_what_is_kept_whoever_gives_way(
+        fn block_counts_agree_with_contents(
             inserts in prop::collection::vec((0..OWNERS, 0..30_u64, 0..3_u8, 0..20_u64), 1..200),
         ) {
             let keep = KeepBlocks { age: AGE, bytes: Bytes::new(150), blocks: 8 };
@@ -369,12 +369,13 @@ mod tests {
                 }
                 let keys = (0..OWNERS)
                     .flat_map(|owner| (0..30).map(move |block| (Peer(owner), block)));
-                let kept: Vec<BlockKey> = keys.filter(|key| blocks.get_mut(*key).is_some())
+                let stored: Vec<BlockKey> = keys.filter(|key| blocks.get_mut(*key).is_some())
                     .collect();
-                let bytes: u64 = kept.iter().map(|key| blocks.get_mut(*key).unwrap().bytes()).sum();
-                prop_assert_eq!((blocks.len(), blocks.bytes()), (kept.len(), bytes));
-                prop_assert!(kept.len() <= 8 && bytes <= 150);
-                for (peer, block) in kept {
+                let bytes = |key: &BlockKey| blocks.get_mut(*key).unwrap().bytes();
+                let bytes: u64 = stored.iter().map(bytes).sum();
+                prop_assert_eq!((blocks.len(), blocks.bytes()), (stored.len(), bytes));
+                prop_assert!(stored.len() <= 8 && bytes <= 150);
+                for (peer, block) in stored {
                     let packet = PacketId { flow: FlowNumber(peer.0.into()),
                         sequence: 2 * block + 1 };
                     prop_assert_eq!(blocks.covering(packet).unwrap().in_stream,
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_that_is_too_old_brings_a_packet_back() {
+    fn expired_blocks_recover_nothing() {
         let keep = KeepBlocks { age: AGE, bytes: Bytes::new(1000), blocks: 8 };
         let mut blocks = Blocks::new(keep);
         let packet = |owner: u64| PacketId { flow: FlowNumber(owner), sequence: 2 };

@@ -20,7 +20,7 @@ const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// Least time between two reports that a receiver is offline, while its flows are still coded.
 /// Chosen: an ingress relay that missed the first report codes in vain no longer than that.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All receivers.
 #[derive(Debug, Clone)]
@@ -35,11 +35,11 @@ struct State {
     flows: Vec<FlowNumber>,
     asks: Budget,
     helps: Budget,
-    heard: Timestamp,
+    last_received: Timestamp,
     unanswered: u32,
     is_online: bool,
     /// When its presence was last reported.
-    told: Timestamp,
+    last_reported: Timestamp,
 }
 
 impl Receivers {
@@ -52,10 +52,10 @@ impl Receivers {
             flows: Vec::new(),
             asks: Budget::new(self.asks),
             helps: Budget::new(self.helps),
-            heard: Timestamp::ZERO,
+            last_received: Timestamp::ZERO,
             unanswered: 0,
             is_online: true,
-            told: Timestamp::ZERO,
+            last_reported: Timestamp::ZERO,
         };
         self.states.entry(peer).or_insert_with(fresh).flows.push(flow);
     }
@@ -82,9 +82,9 @@ impl Receivers {
     }
 
     /// Notes a message of a peer; returns whether the peer was offline.
-    pub(super) fn hear(&mut self, now: Timestamp, peer: Peer) -> bool {
+    pub(super) fn note_message(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
-        state.heard = now;
+        state.last_received = now;
         state.unanswered = 0;
         !std::mem::replace(&mut state.is_online, true)
     }
@@ -93,9 +93,10 @@ impl Receivers {
     /// it is for offline receivers.
     pub(super) fn is_presence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
-        let is_due = state.told == Timestamp::ZERO || now.since(state.told) >= TOLD_EVERY;
+        let is_due = state.last_reported == Timestamp::ZERO
+            || now.since(state.last_reported) >= REPORT_INTERVAL;
         if is_due {
-            state.told = now;
+            state.last_reported = now;
         }
         is_due
     }
@@ -105,10 +106,11 @@ impl Receivers {
     pub(super) fn miss(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         state.unanswered += 1;
-        let is_gone = state.unanswered >= MOST_UNANSWERED && now.since(state.heard) >= SILENT_FOR;
+        let is_gone =
+            state.unanswered >= MOST_UNANSWERED && now.since(state.last_received) >= SILENT_FOR;
         let was_online = state.is_online;
         state.is_online = was_online && !is_gone;
-        state.told = now;
+        state.last_reported = now;
         was_online && is_gone
     }
 
@@ -117,9 +119,9 @@ impl Receivers {
         let Some(state) = self.states.get_mut(&peer).filter(|state| !state.is_online) else {
             return false;
         };
-        let is_due = now.since(state.told) >= TOLD_EVERY;
+        let is_due = now.since(state.last_reported) >= REPORT_INTERVAL;
         if is_due {
-            state.told = now;
+            state.last_reported = now;
         }
         is_due
     }
@@ -132,22 +134,22 @@ impl Receivers {
 impl Egress {
     /// Reports again that a flow's receiver is offline, when a repair packet has arrived for the
     /// flow: the ingress relay has missed the report.
-    pub(super) fn tell_absence_again(&mut self, now: Timestamp, flow: FlowNumber) {
+    pub(super) fn report_absence_again(&mut self, now: Timestamp, flow: FlowNumber) {
         let Some(receiver) = self.flows.get(&flow).map(|flow| flow.receiver) else { return };
         if self.receivers.is_absence_due(now, receiver) {
-            self.tell_presence(receiver, false);
+            self.report_presence(receiver, false);
         }
     }
 
     /// Reports to the ingress relays of a receiver's flows whether it is online.
-    pub(super) fn tell_presence(&mut self, receiver: Peer, is_online: bool) {
+    pub(super) fn report_presence(&mut self, receiver: Peer, is_online: bool) {
         for flow in self.receivers.flows(receiver) {
             let Some(state) = self.flows.get(flow) else { continue };
             if self.groups.contains_key(flow) {
                 continue;
             }
             self.outbox.send(state.ingress, &Message::Presence { flow: *flow, is_online });
-            self.outbox.tell(Event::Presence { flow: *flow, is_online });
+            self.outbox.emit(Event::Presence { flow: *flow, is_online });
         }
     }
 }

@@ -32,7 +32,7 @@ impl Egress {
         self.blocks.insert(now, owner, key, repair)?;
         self.set_expiry(now);
         for packet in repair.members.packets() {
-            self.tell_absence_again(now, packet.flow);
+            self.report_absence_again(now, packet.flow);
             self.serve_those_waiting(now, packet);
             if repair.scope == Scope::InStream {
                 self.overtake_helpers(packet);
@@ -62,8 +62,8 @@ impl Egress {
     /// The receiver has the block's other packets, or requests them as well: it must not request
     /// more packets than it gets repair packets.
     pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
-        let wish = (packet, receiver);
-        let is_first = self.wishes.answers(wish).is_none_or(|answers| answers == 0);
+        let request = (packet, receiver);
+        let is_first = self.requests.answers(request).is_none_or(|answers| answers == 0);
         let key = self.blocks.covering(packet).and_then(|cover| cover.in_stream);
         let Some(key) = key.filter(|_| is_first) else { return false };
         let Some(block) = self.blocks.get_mut(key) else { return false };
@@ -81,7 +81,7 @@ impl Egress {
             symbol,
         };
         self.outbox.send(receiver, &Message::Repair(repair));
-        self.count_answer(wish, Arrival::InStream);
+        self.count_answer(request, Arrival::InStream);
         true
     }
 
@@ -112,13 +112,13 @@ impl Egress {
             block.recovery = Some(Recovery { number, decoder, asked, deadline });
             self.recoveries.insert(number, key);
         }
-        self.ask_helpers(now, key, packet);
+        self.request_help(now, key, packet);
         self.solve(key);
         true
     }
 
     /// Sends help requests to the receivers of a block's other packets that were not asked yet.
-    fn ask_helpers(&mut self, now: Timestamp, key: BlockKey, packet: PacketId) {
+    fn request_help(&mut self, now: Timestamp, key: BlockKey, packet: PacketId) {
         let Some(block) = self.blocks.get_mut(key) else { return };
         let members: Vec<(usize, PacketId)> = block.members().collect();
         let Some(recovery) = &mut block.recovery else { return };
@@ -142,7 +142,7 @@ impl Egress {
             }
         }
         if helpers > 0 {
-            self.outbox.tell(Event::HelpAsked { packet, helpers });
+            self.outbox.emit(Event::HelpAsked { packet, helpers });
         }
     }
 
@@ -195,24 +195,24 @@ impl Egress {
             let Some((_, payload)) = solved.iter().find(|(solved, _)| *solved == column) else {
                 continue;
             };
-            let wish = (packet, flow.receiver);
-            let answers = self.wishes.answers(wish).unwrap_or(MOST_ANSWERS);
+            let request = (packet, flow.receiver);
+            let answers = self.requests.answers(request).unwrap_or(MOST_ANSWERS);
             if answers >= MOST_ANSWERS || payload.is_empty() {
                 continue;
             }
             let message =
                 Message::Recovered { packet, means: RecoverySource::CrossStream, payload };
             self.outbox.send(flow.receiver, &message);
-            self.count_answer(wish, Arrival::CrossStream);
+            self.count_answer(request, Arrival::CrossStream);
         }
     }
 
     fn fail(&mut self, members: impl Iterator<Item = (usize, PacketId)>, failure: Failure) {
         for (_, packet) in members {
             if let Some(receiver) = self.flows.get(&packet.flow).map(|flow| flow.receiver) {
-                self.wishes.set_wait((packet, receiver), None);
+                self.requests.set_wait((packet, receiver), None);
             }
-            self.outbox.tell(Event::Failed { packet, failure });
+            self.outbox.emit(Event::Failed { packet, failure });
         }
     }
 
@@ -230,7 +230,7 @@ impl Egress {
             let receiver = flow.receiver;
             let is_silent = asked.contains(*column) && silent.contains(*column);
             if is_silent && self.receivers.miss(now, receiver) {
-                self.tell_presence(receiver, false);
+                self.report_presence(receiver, false);
             }
         }
         let failed = members.into_iter().filter(|(column, _)| wanted.contains(*column));

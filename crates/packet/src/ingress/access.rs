@@ -7,11 +7,11 @@ use crate::message::{ACKNOWLEDGED_WORDS, Acknowledgement};
 use crate::window::{Seen, Window};
 
 /// Copies that an acknowledgement covers beyond its first gap.
-const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
+const ACKNOWLEDGED: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
 /// Unacknowledged copies after which an acknowledgement is sent without waiting for the rest of the
 /// batch. Chosen: half of what one covers, so that a gap is reported before more copies than that
 /// follow it.
-const MOST_OWED: u8 = (TOLD / 2) as u8;
+const MOST_UNACKNOWLEDGED: u8 = (ACKNOWLEDGED / 2) as u8;
 
 /// One sender's copies.
 #[derive(Debug, Clone)]
@@ -22,15 +22,15 @@ pub(crate) struct Arrivals {
     /// One beyond the highest copy that has come.
     end: u64,
     /// Copies that have come since the last acknowledgement.
-    owed: u8,
+    unacknowledged: u8,
     due: Option<Timestamp>,
     /// Set when the caller knows that an acknowledgement is due before the next send.
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// When to acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owed {
+pub(super) enum AckDue {
     /// Immediately, before the rest of the batch.
     AtOnce,
     /// Before anything is sent.
@@ -43,7 +43,14 @@ pub(super) enum Owed {
 
 impl Arrivals {
     pub(super) fn new() -> Self {
-        Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None, is_told: false }
+        Self {
+            window: Window::new(),
+            next: 0,
+            end: 0,
+            unacknowledged: 0,
+            due: None,
+            is_reported: false,
+        }
     }
 
     /// Returns one beyond the highest copy that has come.
@@ -59,7 +66,7 @@ impl Arrivals {
         self.window.insert(number);
         self.end = self.end.max(number + 1);
         // Copies that no acknowledgement can cover any more are not waited for.
-        self.next = self.next.max(self.end.saturating_sub(TOLD));
+        self.next = self.next.max(self.end.saturating_sub(ACKNOWLEDGED));
         while self.next < self.end && self.window.look(self.next) != Seen::New {
             self.next += 1;
         }
@@ -67,26 +74,26 @@ impl Arrivals {
     }
 
     /// Notes a copy that is to be acknowledged; returns when.
-    pub(super) fn owe(
+    pub(super) fn note_unacknowledged(
         &mut self,
         now: Timestamp,
         acknowledging: &Acknowledging,
         is_again: bool,
-    ) -> Owed {
-        self.owed = self.owed.saturating_add(1);
-        if self.owed >= MOST_OWED {
-            return Owed::AtOnce;
+    ) -> AckDue {
+        self.unacknowledged = self.unacknowledged.saturating_add(1);
+        if self.unacknowledged >= MOST_UNACKNOWLEDGED {
+            return AckDue::AtOnce;
         }
-        if is_again || self.next < self.end || self.owed >= acknowledging.every {
-            let was_told = std::mem::replace(&mut self.is_told, true);
-            return if was_told { Owed::Later } else { Owed::Now };
+        if is_again || self.next < self.end || self.unacknowledged >= acknowledging.every {
+            let was_reported = std::mem::replace(&mut self.is_reported, true);
+            return if was_reported { AckDue::Later } else { AckDue::Now };
         }
-        if self.is_told || self.due.is_some() {
-            return Owed::Later;
+        if self.is_reported || self.due.is_some() {
+            return AckDue::Later;
         }
         let due = now + acknowledging.within;
         self.due = Some(due);
-        Owed::At(due)
+        AckDue::At(due)
     }
 
     /// Returns whether the timer set for `at` is still valid.
@@ -95,23 +102,23 @@ impl Arrivals {
             return false;
         }
         self.due = None;
-        self.owes()
+        self.has_unacknowledged()
     }
 
     /// Returns whether an acknowledgement is to be sent before what is about to be sent.
-    pub(super) fn settle(&mut self) -> bool {
-        self.is_told = false;
-        self.owes()
+    pub(super) fn take_reported(&mut self) -> bool {
+        self.is_reported = false;
+        self.has_unacknowledged()
     }
 
     /// Returns whether a copy has come since the last acknowledgement.
-    fn owes(&self) -> bool {
-        self.owed > 0
+    fn has_unacknowledged(&self) -> bool {
+        self.unacknowledged > 0
     }
 
     /// Returns the acknowledgement for the sender.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
-        self.owed = 0;
+        self.unacknowledged = 0;
         let has_come = |number: &u64| self.window.look(*number) == Seen::Before;
         Acknowledgement::of(self.next, (self.next + 1..self.end).filter(has_come))
     }
@@ -127,7 +134,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn what_is_acknowledged_has_come_or_is_long_past(
+        fn acknowledged_copies_have_arrived(
             numbers in prop::collection::vec(0..600_u64, 1..100),
         ) {
             let mut arrivals = Arrivals::new();
@@ -141,7 +148,8 @@ mod tests {
                 let end = came.last().unwrap() + 1;
                 prop_assert_eq!(seen.end(), end);
                 for number in 0..end {
-                    let expected = came.contains(&number) || number < end.saturating_sub(TOLD);
+                    let is_old = number < end.saturating_sub(ACKNOWLEDGED);
+                    let expected = came.contains(&number) || is_old;
                     prop_assert_eq!(seen.has(number), expected, "{} of {}", number, end);
                 }
             }

@@ -253,7 +253,7 @@ impl Coder {
             let block = &mut blocks[place];
             if let [lone] = block.packets[..] {
                 block.clear();
-                outbox.tell(Event::Uncoded(lone));
+                outbox.emit(Event::Uncoded(lone));
             } else {
                 let (scope, closed) = (Scope::CrossStream, Closed::Displaced);
                 send(block, scope, closed, flow.egress, &mut self.entries, outbox);
@@ -390,7 +390,7 @@ fn send(
         };
         bytes += outbox.send(egress, &Message::Repair(repair)).unwrap_or(0);
     }
-    outbox.tell(Event::BlockClosed {
+    outbox.emit(Event::BlockClosed {
         scope,
         closed,
         members: block.packets.len() as u8,
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_goes_with_its_last_flow_once_its_blocks_are_closed() {
+    fn coding_group_ends_with_last_flow() {
         let (mut coder, mut outbox) = (Coder::new(Coding::default(), 0), Outbox::default());
         for tenant in 0..1000 {
             let flows = [u64::from(tenant) * 2, u64::from(tenant) * 2 + 1];
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_goes_over_another_relay_leaves_its_group() {
+    fn flow_leaves_group_with_relay() {
         let (mut coder, mut outbox) = (Coder::new(Coding::default(), 0), Outbox::default());
         for (sequence, egress) in (0..).zip(10..1010) {
             let due = code(&mut coder, 1, sequence, &flow(egress, 1));

@@ -354,7 +354,7 @@ fn help_request(reader: &mut Reader<'_>) -> Result<HelpRequest, MessageError> {
 }
 
 fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
-    let told = Feedback {
+    let feedback = Feedback {
         flow: FlowNumber(reader.number("flow")?),
         expected: reader.number("expected")?,
         in_time: reader.number("in time")?,
@@ -366,13 +366,13 @@ fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
             reader.number("recovered: cross-stream")?,
         ],
     };
-    let came = told.in_time.saturating_add(told.late);
-    let most = told.recovered.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
-    let most = most.max(came).max(told.lost_by_internet);
-    if most > told.expected {
+    let came = feedback.in_time.saturating_add(feedback.late);
+    let most = feedback.recovered.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
+    let most = most.max(came).max(feedback.lost_by_internet);
+    if most > feedback.expected {
         return refuse("in time and late, lost, recovered", most, "at most what was expected");
     }
-    Ok(told)
+    Ok(feedback)
 }
 
 fn payload<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MessageError> {
@@ -394,15 +394,15 @@ impl<'a> Reader<'a> {
         let found = self.bytes.len();
         let end = self.at.checked_add(count).filter(|end| *end <= found);
         let end = end.ok_or(MessageError::Truncated { found, field })?;
-        let taken = &self.bytes[self.at..end];
+        let read = &self.bytes[self.at..end];
         self.at = end;
-        Ok(taken)
+        Ok(read)
     }
 
     fn rest(&mut self) -> &'a [u8] {
-        let taken = &self.bytes[self.at..];
+        let read = &self.bytes[self.at..];
         self.at = self.bytes.len();
-        taken
+        read
     }
 
     fn byte(&mut self, field: &'static str) -> Result<u8, MessageError> {

@@ -72,16 +72,16 @@ impl<'a> Ranges<'a> {
 /// into one message.
 pub fn write_ranges(sequences: &[u64], out: &mut Vec<u8>) -> usize {
     let most = usize::try_from(MOST_NACK_ITEMS).expect("a small number");
-    let mut taken = 0;
+    let mut written = 0;
     let mut ranges = 0;
-    while taken < sequences.len().min(most) && ranges < MOST_NACK_RANGES {
-        let first = sequences[taken];
-        let run = sequences[taken..sequences.len().min(most)].iter().zip(first..);
+    while written < sequences.len().min(most) && ranges < MOST_NACK_RANGES {
+        let first = sequences[written];
+        let run = sequences[written..sequences.len().min(most)].iter().zip(first..);
         let length = run.take_while(|(sequence, expected)| **sequence == *expected).count();
         out.extend_from_slice(&first.to_be_bytes());
         out.push(u8::try_from(length).expect("at most 64"));
-        taken += length;
+        written += length;
         ranges += 1;
     }
-    taken
+    written
 }

@@ -63,15 +63,15 @@ proptest! {
         let (in_time, late, third) = (expected / 2, expected / 3, expected / 3);
         let recovered = [third, 0, third];
         let lost_by_internet = expected;
-        let told = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
+        let feedback = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
         assert_round_trip(&Message::Acknowledgement(Acknowledgement { next, beyond }));
-        assert_round_trip(&Message::Feedback(told));
+        assert_round_trip(&Message::Feedback(feedback));
         assert_round_trip(&Message::Presence { flow, is_online: flag });
         assert_round_trip(&Message::Keepalive { is_answer: flag, nonce: next });
     }
 
     #[test]
-    fn what_is_said_of_members_survives_a_round_trip(
+    fn membership_messages_survive_a_round_trip(
         seed: u8, ip: u128, port: u16,
             round_trips in prop::collection::vec(any::<u32>(), 0..=MOST_NEAR),
     ) {
@@ -140,11 +140,11 @@ proptest! {
         let mut asked = Vec::new();
         while !rest.is_empty() {
             let mut bytes = Vec::new();
-            let taken = write_ranges(rest, &mut bytes);
+            let count = write_ranges(rest, &mut bytes);
             let nack = Nack { flow: FlowNumber(1), ranges: Ranges::of(&bytes) };
             assert_round_trip(&Message::Nack(nack));
             asked.extend(nack.ranges.sequences());
-            rest = &rest[taken..];
+            rest = &rest[count..];
         }
         prop_assert_eq!(asked, sequences);
     }
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(),
+    fn parsed_bytes_are_canonical(mut bytes in prop::collection::vec(any::<u8>(),
         0..120), kind in 0x20..0x70_u8) {
         if let [first, ..] = &mut bytes[..] {
             *first = kind;
@@ -216,7 +216,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn parse_errors_name_the_field() {
     let parse = |bytes: &[u8]| Message::parse(bytes).unwrap_err().to_string();
     assert_eq!(parse(&[]), "a message of 0 bytes: `kind` ends beyond it");
     assert_eq!(parse(&[0x4c]), "message 0x4c: no such kind");
@@ -228,7 +228,7 @@ fn what_is_wrong_is_named() {
 
 /// A sequence in one message is requested in another: none may hold one that the other cannot.
 #[test]
-fn sequences_from_2_to_the_63rd_are_refused_wherever_they_stand() {
+fn sequences_above_2_63_are_refused() {
     const BEYOND: u64 = 1 << 63;
     let refusal = |bytes: &[u8]| Message::parse(bytes).map(|_| ()).unwrap_err().to_string();
     let nack = |first: u64, length: u8| {
@@ -255,10 +255,10 @@ fn sequences_from_2_to_the_63rd_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn an_acknowledgement_tells_each_copy() {
+fn acknowledgement_covers_each_copy() {
     let seen = Acknowledgement { next: 10, beyond: [0b10, 0, 0, 1 << 63] };
-    let told: Vec<u64> = (0..300).filter(|number| seen.has(*number)).collect();
-    assert_eq!(told, [(0..10).collect::<Vec<u64>>(), vec![12, 266]].concat());
+    let numbers: Vec<u64> = (0..300).filter(|number| seen.has(*number)).collect();
+    assert_eq!(numbers, [(0..10).collect::<Vec<u64>>(), vec![12, 266]].concat());
     assert_eq!(seen.end(), 267);
     assert_eq!(Acknowledgement { next: 10, beyond: [0; 4] }.end(), 10);
 }

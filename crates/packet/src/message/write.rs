@@ -248,10 +248,10 @@ impl Message<'_> {
                 out.extend_from_slice(payload);
             }
             Self::Acknowledgement(seen) => put_seen(out, seen),
-            Self::Feedback(told) => {
-                put(out, &[told.flow.0, told.expected, told.in_time, told.late]);
-                put(out, &[told.lost_by_internet]);
-                put(out, &told.recovered);
+            Self::Feedback(feedback) => {
+                put(out, &[feedback.flow.0, feedback.expected, feedback.in_time, feedback.late]);
+                put(out, &[feedback.lost_by_internet]);
+                put(out, &feedback.recovered);
             }
             Self::Presence { flow, is_online } => {
                 put(out, &[flow.0]);

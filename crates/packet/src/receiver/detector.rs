@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn before_anything_is_learned_the_short_timer_is_that_of_the_paper() {
+    fn initial_short_timer_follows_paper() {
         let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         assert_eq!(detector.deadline(), None);
         detector.arrive(at(5), 0);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn first_packets_of_a_flow_are_missed_and_those_of_an_old_one_are_not() {
+    fn gap_before_first_packet_is_bounded() {
         let first = |sequence| Detector::new(ROUND_TRIP, TEST_TIMEOUT).arrive(at(5), sequence);
         assert_eq!(first(0), 0..0);
         assert_eq!(first(3), 0..3);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_flow_is_missed_a_little_after_its_gap() {
+    fn steady_flow_gap_sets_deadline() {
         let mut detector = steady(100);
         // The deviation of the first guess is forgotten: 990 + 10 + 2.
         assert_eq!(detector.deadline(), Some(at(1002)));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_sequences_is_told_once() {
+    fn sequence_gap_is_reported_once() {
         let mut detector = steady(100);
         assert_eq!(detector.miss(at(1002)), (100, at(1000)));
         assert_eq!(detector.arrive(at(1030), 103), 101..103);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_has_ended_is_asked_for_a_while_and_then_let_be() {
+    fn ended_burst_stops_requests() {
         let mut detector = steady(100);
         let mut asked = 0;
         let mut last = Timestamp::ZERO;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_came_at_once_over_a_path_without_delay_are_let_be_too() {
+    fn zero_delay_path_stops_requests() {
         let mut detector = Detector::new(Duration::ZERO, TEST_TIMEOUT);
         for sequence in 0..20 {
             detector.arrive(at(5), sequence);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_followed_as_long_as_packets_are_brought_back() {
+    fn outage_is_followed_while_recovered() {
         let mut detector = steady(100);
         for _ in 0..500 {
             let due = detector.deadline().unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_single_packets_get_the_long_timer_alone() {
+    fn sparse_flow_uses_long_timer() {
         let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         for second in 0..5 {
             detector.arrive(at(1000 * second), second);

@@ -44,7 +44,7 @@ impl Receiver {
         }
         if let Some(payload) = self.lent.get(now, packet) {
             self.outbox.send(from, &Message::HelpAnswer { request, payload });
-            self.outbox.tell(Event::Helped(packet));
+            self.outbox.emit(Event::Helped(packet));
             return Ok(());
         }
         if seen != Seen::New {
@@ -69,7 +69,7 @@ impl Receiver {
         let egress = self.flows.get(&packet.flow).and_then(|state| state.flow.egress);
         if let Some(egress) = egress.filter(|_| now <= until) {
             self.outbox.send(egress, &Message::HelpAnswer { request, payload });
-            self.outbox.tell(Event::Helped(packet));
+            self.outbox.emit(Event::Helped(packet));
         }
     }
 }

@@ -107,7 +107,7 @@ impl Missing {
     }
 
     /// Makes all missing packets due, since a relay that can be asked is known only now.
-    pub(super) fn ask_at_once(&mut self) {
+    pub(super) fn request_at_once(&mut self) {
         for missed in self.list.iter_mut().filter(|missed| !missed.is_lost) {
             missed.next = missed.expected;
         }
@@ -181,15 +181,15 @@ impl Missing {
 }
 
 /// Requests sequences, which must ascend.
-pub(super) fn ask(to: Peer, flow: FlowNumber, sequences: &[u64], outbox: &mut Outbox) {
+pub(super) fn request(to: Peer, flow: FlowNumber, sequences: &[u64], outbox: &mut Outbox) {
     let mut rest = sequences;
     let mut bytes = Vec::new();
     while !rest.is_empty() {
         bytes.clear();
-        let taken = write_ranges(rest, &mut bytes);
+        let written = write_ranges(rest, &mut bytes);
         outbox.send(to, &Message::Nack(Nack { flow, ranges: Ranges::of(&bytes) }));
-        let items = u8::try_from(taken).expect("at most 64");
-        outbox.tell(Event::NackSent { flow, items });
-        rest = &rest[taken..];
+        let items = u8::try_from(written).expect("at most 64");
+        outbox.emit(Event::NackSent { flow, items });
+        rest = &rest[written..];
     }
 }

@@ -34,13 +34,14 @@ impl Receiver {
             if expected > 0 {
                 let lost_by_internet = lost_by_internet.min(expected);
                 let flow = *number;
-                let told = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
-                self.outbox.send(state.flow.sender, &Message::Feedback(told));
+                let feedback =
+                    Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
+                self.outbox.send(state.flow.sender, &Message::Feedback(feedback));
             }
         }
     }
 
-    pub(super) fn keep_alive(&mut self, now: Timestamp) {
+    pub(super) fn send_keepalives(&mut self, now: Timestamp) {
         let mut peers: Vec<Peer> = self.flows.values().filter_map(|s| s.flow.egress).collect();
         peers.sort_unstable();
         peers.dedup();
@@ -63,7 +64,7 @@ impl Receiver {
         }
         if is_answer {
             let round_trip = now.since(Timestamp::from_nanos(nonce));
-            self.outbox.tell(Event::Alive { peer: from, round_trip });
+            self.outbox.emit(Event::Alive { peer: from, round_trip });
         } else {
             self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
         }

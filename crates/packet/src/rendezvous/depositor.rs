@@ -8,8 +8,8 @@
 //!
 //! Messages that expire or exceed the bounds before they were ever sent are dropped without a gap
 //! in the numbers: a number is assigned when a deposit is first sent. A sent message stays until
-//! the relay has it, at most a window of them, since later ones wait for its number; the relay is
-//! told when it has expired.
+//! the relay has it, at most a window of them, since later ones wait for its number; its expiry is
+//! reported to the relay.
 //!
 //! When the relay does not know the stream, or a packet is too long for the leg, a new stream
 //! begins: all waiting messages, from number 0, after the stored header that the first packet
@@ -19,7 +19,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::message_store::WINDOW;
-use super::stored_messages::{Kept, StoredMessages};
+use super::stored_messages::{Stored, StoredMessages};
 use crate::message::{Deposit, Deposited};
 use crate::round_trip::RoundTrip;
 
@@ -49,6 +49,17 @@ pub struct DepositorConfig {
     pub bytes: Bytes,
 }
 
+/// What has become of the packets of a depositor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DepositCounts {
+    /// Packets that the relay has acknowledged.
+    pub deposited: u64,
+    /// Packets that were given up.
+    pub expired: u64,
+    /// Deposits that were sent again.
+    pub resent: u64,
+}
+
 /// The state of a stored message in flight.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
@@ -57,7 +68,7 @@ struct Sent {
     /// The number of tries lost while later deposits came, and how far those had come at the last
     /// one.
     misses: u8,
-    come: u64,
+    acknowledged_end: u64,
     has_come: bool,
 }
 
@@ -74,7 +85,7 @@ pub struct Depositor {
     stored_messages: StoredMessages<Sent>,
     base: u64,
     /// One beyond the highest that has come, and one beyond the highest that was sent.
-    come: u64,
+    acknowledged_end: u64,
     gone: u64,
     window: u64,
     /// The relay's epoch, once it has answered.
@@ -104,7 +115,7 @@ impl Depositor {
             is_stale: false,
             stored_messages: StoredMessages::default(),
             base: 0,
-            come: 0,
+            acknowledged_end: 0,
             gone: 0,
             epoch: None,
             window: INITIAL_WINDOW,
@@ -119,16 +130,15 @@ impl Depositor {
         }
     }
 
-    /// Returns the packets that the relay has acknowledged, those that were given up, and deposits
-    /// that were sent again.
+    /// Returns the counts since the start.
     #[must_use]
-    pub fn counts(&self) -> (u64, u64, u64) {
-        (self.deposited, self.expired, self.resent)
+    pub fn counts(&self) -> DepositCounts {
+        DepositCounts { deposited: self.deposited, expired: self.expired, resent: self.resent }
     }
 
     /// Returns whether the relay has not answered several tries.
     #[must_use]
-    pub fn is_unheard(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         self.waits > 1
     }
 
@@ -142,7 +152,7 @@ impl Depositor {
     pub fn push(&mut self, now: Timestamp, stored_message: Vec<u8>) {
         let until = now + self.config.keep;
         // It has no number yet.
-        self.stored_messages.push(Kept {
+        self.stored_messages.push(Stored {
             number: 0,
             until,
             note: Sent::default(),
@@ -163,7 +173,7 @@ impl Depositor {
 
     /// Gives up messages that expired before they were sent.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        while self.give_up_unsent(|kept| kept.until <= now) {}
+        while self.give_up_unsent(|stored| stored.until <= now) {}
     }
 
     /// Returns the next deposit to be sent now, if there is one.
@@ -186,7 +196,7 @@ impl Depositor {
         let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
         let in_window = (self.base..).zip(self.stored_messages.waiting()).take(window as usize);
         let mut due =
-            in_window.filter(|(number, kept)| self.is_due(now, reply_timeout, *number, kept));
+            in_window.filter(|(number, stored)| self.is_due(now, reply_timeout, *number, stored));
         let number = due.next()?.0;
         self.note_loss(number);
         self.gone = self.gone.max(number + 1);
@@ -194,50 +204,52 @@ impl Depositor {
             self.deadline = Some(now + (reply_timeout * (1 << self.waits)).min(LONGEST_WAIT));
             self.tried = now;
         }
-        let (stream, begins, to, come) = (self.stream, self.begins, self.to, self.come);
+        let (stream, begins, to, acknowledged_end) =
+            (self.stream, self.begins, self.to, self.acknowledged_end);
         let at = (number - self.base) as usize;
-        let kept = self.stored_messages.waiting_mut().get_mut(at)?;
-        self.resent += u64::from(kept.note.tries > 0);
-        let is_missed = kept.note.tries > 0 && come > kept.note.come.max(number + REORDERED);
-        kept.note = Sent {
+        let stored = self.stored_messages.waiting_mut().get_mut(at)?;
+        self.resent += u64::from(stored.note.tries > 0);
+        let is_missed = stored.note.tries > 0
+            && acknowledged_end > stored.note.acknowledged_end.max(number + REORDERED);
+        stored.note = Sent {
             at: Some(now),
-            tries: kept.note.tries.saturating_add(1),
-            misses: kept.note.misses.saturating_add(u8::from(is_missed)),
-            come,
+            tries: stored.note.tries.saturating_add(1),
+            misses: stored.note.misses.saturating_add(u8::from(is_missed)),
+            acknowledged_end,
             has_come: false,
         };
         // Rounded up, so that the relay does not give up first; 0 for an expired message.
-        let keep_s = kept.until.since(now).as_secs() + u64::from(kept.until > now);
+        let keep_s = stored.until.since(now).as_secs() + u64::from(stored.until > now);
         let keep_s = u32::try_from(keep_s).unwrap_or(u32::MAX);
-        Some(Deposit { stream, begins, number, keep_s, to, stored_message: &kept.bytes })
+        Some(Deposit { stream, begins, number, keep_s, to, stored_message: &stored.bytes })
     }
 
     /// Handles the relay's answer.
-    pub fn handle_deposited(&mut self, now: Timestamp, told: &Deposited) {
-        let (seen, is_possible) = (told.seen, told.seen.end() <= self.gone);
-        if told.stream != self.stream || self.is_stale || !is_possible {
+    pub fn handle_deposited(&mut self, now: Timestamp, deposited: &Deposited) {
+        let (seen, is_possible) = (deposited.seen, deposited.seen.end() <= self.gone);
+        if deposited.stream != self.stream || self.is_stale || !is_possible {
             return;
         }
-        let is_another_life = self.epoch.is_some_and(|epoch| epoch != told.epoch);
-        self.epoch = Some(told.epoch);
+        let is_another_life = self.epoch.is_some_and(|epoch| epoch != deposited.epoch);
+        self.epoch = Some(deposited.epoch);
         // An answer of a relay that does not know the stream, before the first acknowledgement, is
         // outdated.
-        if is_another_life || !told.is_known {
+        if is_another_life || !deposited.is_known {
             if !self.begins {
                 (self.is_stale, self.waits, self.deadline) = (true, 0, None);
             }
             return;
         }
         self.begins = false;
-        self.come = self.come.max(seen.end());
+        self.acknowledged_end = self.acknowledged_end.max(seen.end());
         let (mut fresh, mut sample) = (0, None);
         let sent = (self.base..self.gone).zip(self.stored_messages.waiting_mut());
-        for (number, kept) in sent {
-            if !kept.note.has_come && seen.has(number) {
-                kept.note.has_come = true;
+        for (number, stored) in sent {
+            if !stored.note.has_come && seen.has(number) {
+                stored.note.has_come = true;
                 fresh += 1;
                 // Karn: one that was sent twice is no measurement.
-                let at = kept.note.at.filter(|_| kept.note.tries == 1);
+                let at = stored.note.at.filter(|_| stored.note.tries == 1);
                 sample = at.map(|at| now.since(at)).or(sample);
             }
         }
@@ -261,11 +273,11 @@ impl Depositor {
         now: Timestamp,
         reply_timeout: Duration,
         number: u64,
-        kept: &Kept<Sent>,
+        stored: &Stored<Sent>,
     ) -> bool {
-        let Sent { at, tries, has_come, .. } = kept.note;
+        let Sent { at, tries, has_come, .. } = stored.note;
         let Some(at) = at.filter(|_| !has_come) else { return !has_come };
-        let is_overtaken = number + REORDERED < self.come;
+        let is_overtaken = number + REORDERED < self.acknowledged_end;
         is_overtaken && (tries == 1 || now.since(at) >= reply_timeout)
     }
 
@@ -275,7 +287,7 @@ impl Depositor {
 
     /// Halves the window once for all deposits in flight when a loss is noticed.
     fn note_loss(&mut self, number: u64) {
-        let is_loss = number < self.gone && number + REORDERED < self.come;
+        let is_loss = number < self.gone && number + REORDERED < self.acknowledged_end;
         if is_loss && number >= self.halved_to {
             self.window = (self.window / 2).max(LEAST_WINDOW);
             self.halved_to = self.gone;
@@ -287,15 +299,17 @@ impl Depositor {
     fn time_out(&mut self) {
         self.deadline = None;
         self.window = (self.window / 2).max(LEAST_WINDOW);
-        self.stored_messages.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(|kept| {
-            (kept.note.at, kept.note.has_come) = (None, false);
-        });
+        self.stored_messages.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(
+            |stored| {
+                (stored.note.at, stored.note.has_come) = (None, false);
+            },
+        );
     }
 
     /// Gives up the oldest packet that was never sent, if `is_to_go`; returns whether it did.
-    fn give_up_unsent(&mut self, is_to_go: impl Fn(&Kept<Sent>) -> bool) -> bool {
+    fn give_up_unsent(&mut self, is_to_go: impl Fn(&Stored<Sent>) -> bool) -> bool {
         let sent = (self.gone - self.base) as usize;
-        let is_packet = self.stored_messages.let_go_behind(sent, is_to_go);
+        let is_packet = self.stored_messages.release_behind(sent, is_to_go);
         self.expired += u64::from(is_packet == Some(true));
         is_packet.is_some()
     }
@@ -303,7 +317,8 @@ impl Depositor {
     /// Gives up a deposit that does not come while others do: it would block all behind it.
     fn give_up_hopeless(&mut self) {
         let first = self.stored_messages.front();
-        let is_hopeless = |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_header();
+        let is_hopeless =
+            |stored: &&Stored<Sent>| stored.note.misses >= MOST_MISSES && !stored.is_header();
         if first.filter(is_hopeless).is_some() {
             self.stored_messages.pop();
             self.base += 1;
@@ -314,12 +329,12 @@ impl Depositor {
 
     fn begin_anew(&mut self) {
         self.stored_messages.put_header_back();
-        for kept in self.stored_messages.waiting_mut() {
-            kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
+        for stored in self.stored_messages.waiting_mut() {
+            stored.note = Sent { misses: stored.note.misses, ..Sent::default() };
         }
         self.stream = self.stream.wrapping_add(1);
         (self.begins, self.is_stale, self.deadline) = (true, false, None);
-        (self.base, self.come, self.gone, self.halved_to) = (0, 0, 0, 0);
+        (self.base, self.acknowledged_end, self.gone, self.halved_to) = (0, 0, 0, 0);
         self.window = self.window.min(INITIAL_WINDOW);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use super::stored_messages::{Kept, StoredMessages, cost};
+use super::stored_messages::{Stored, StoredMessages, cost};
 use crate::budget::{Allowance, Budget};
 use crate::message::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Remaining, StoredMessage,
@@ -75,8 +75,8 @@ pub struct MessageStore {
     lanes: BTreeMap<Name, Lane>,
     mailboxes: BTreeMap<PublicIdentity, Mailbox>,
     /// The bytes of each sender, and of all.
-    taken: BTreeMap<PublicIdentity, u64>,
-    all_taken: u64,
+    bytes_used: BTreeMap<PublicIdentity, u64>,
+    all_bytes_used: u64,
     /// A position above all those of mailboxes that were removed.
     floor: u64,
     next_sweep: Timestamp,
@@ -139,7 +139,7 @@ impl Lane {
     }
 
     /// Removes the first message while `is_to_go`; returns how many packets that were.
-    fn released(&mut self, is_to_go: impl Fn(&Kept<()>) -> bool) -> u64 {
+    fn pop_while(&mut self, is_to_go: impl Fn(&Stored<()>) -> bool) -> u64 {
         let mut packets = 0;
         while self.stored_messages.front().is_some_and(&is_to_go) {
             packets += u64::from(self.stored_messages.pop() == Some(true));
@@ -157,8 +157,8 @@ impl MessageStore {
             epoch,
             lanes: BTreeMap::new(),
             mailboxes: BTreeMap::new(),
-            taken: BTreeMap::new(),
-            all_taken: 0,
+            bytes_used: BTreeMap::new(),
+            all_bytes_used: 0,
             floor: 0,
             next_sweep: Timestamp::ZERO,
             tally: Tally::default(),
@@ -173,7 +173,7 @@ impl MessageStore {
     /// Returns the bytes that all messages cost.
     #[must_use]
     pub fn cost(&self) -> u64 {
-        self.all_taken
+        self.all_bytes_used
     }
 
     /// Handles a deposit of `from`; returns the answer, unless the store has no space for it at
@@ -203,7 +203,7 @@ impl MessageStore {
         lane.used = now;
         lane.take(deposit, until);
         while let Some((until, bytes)) = lane.release() {
-            let stored_message = Kept { number: mailbox.next, until, note: (), bytes };
+            let stored_message = Stored { number: mailbox.next, until, note: (), bytes };
             let is_packet = !stored_message.is_header();
             self.tally.deposited += u64::from(is_packet);
             // Its sender needed its number only.
@@ -241,7 +241,7 @@ impl MessageStore {
         for name in mailbox.lanes.clone() {
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();
-            self.tally.collected += lane.released(|first| first.number < seen.next);
+            self.tally.collected += lane.pop_while(|first| first.number < seen.next);
             let after = lane.cost();
             self.account(name.0, before, after);
         }
@@ -264,7 +264,7 @@ impl MessageStore {
         for lane in mailbox.lanes.iter().filter_map(|name| self.lanes.get(name)) {
             left += lane.stored_messages.waiting().len();
             let mut queue =
-                lane.stored_messages.all().filter(|kept| kept.number >= seen.next).peekable();
+                lane.stored_messages.all().filter(|stored| stored.number >= seen.next).peekable();
             if let Some(first) = queue.peek() {
                 fronts.push(Reverse((first.number, queues.len())));
                 queues.push(queue);
@@ -277,7 +277,7 @@ impl MessageStore {
             if given == credit || (!is_first && position > seen.next + WINDOW) {
                 break;
             }
-            let Some(kept) = queues[at].next() else { continue };
+            let Some(stored) = queues[at].next() else { continue };
             if is_first || !seen.has(position) {
                 if position < mailbox.given && !mailbox.asked.take(now, 1) {
                     break;
@@ -287,7 +287,7 @@ impl MessageStore {
                     epoch: self.epoch,
                     since,
                     position,
-                    stored_message: &kept.bytes,
+                    stored_message: &stored.bytes,
                 });
                 given += 1;
             }
@@ -308,7 +308,7 @@ impl MessageStore {
         for name in names {
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();
-            self.tally.expired += lane.released(|first| first.until <= now);
+            self.tally.expired += lane.pop_while(|first| first.until <= now);
             let is_over = lane.stored_messages.front().is_none() && now.since(lane.used) >= IDLE;
             let after = lane.cost();
             self.account(name.0, before, after);
@@ -319,8 +319,8 @@ impl MessageStore {
     }
 
     fn open_lane(&mut self, now: Timestamp, name: Name, to: PublicIdentity) -> Option<()> {
-        let is_new = !self.taken.contains_key(&name.0);
-        if is_new && self.taken.len() >= MOST_SENDERS {
+        let is_new = !self.bytes_used.contains_key(&name.0);
+        if is_new && self.bytes_used.len() >= MOST_SENDERS {
             return None;
         }
         if self.lanes_of(name.0).count() >= MOST_LANES {
@@ -355,7 +355,7 @@ impl MessageStore {
     fn close_lane(&mut self, name: Name) {
         let Some(mut lane) = self.lanes.remove(&name) else { return };
         let before = lane.cost();
-        self.tally.evicted += lane.released(|_| true);
+        self.tally.evicted += lane.pop_while(|_| true);
         self.account(name.0, before, 0);
         let Some(mailbox) = self.mailboxes.get_mut(&lane.to) else { return };
         mailbox.lanes.remove(&name);
@@ -367,21 +367,21 @@ impl MessageStore {
     }
 
     fn account(&mut self, sender: PublicIdentity, before: u64, after: u64) {
-        let taken = self.taken.entry(sender).or_default();
-        *taken = *taken + after - before;
-        if *taken == 0 {
-            self.taken.remove(&sender);
+        let bytes_used = self.bytes_used.entry(sender).or_default();
+        *bytes_used = *bytes_used + after - before;
+        if *bytes_used == 0 {
+            self.bytes_used.remove(&sender);
         }
-        self.all_taken = self.all_taken + after - before;
+        self.all_bytes_used = self.all_bytes_used + after - before;
     }
 
     fn make_room(&mut self, sender: PublicIdentity) {
         let most = self.config.per_sender.as_u64();
-        while self.taken.get(&sender).is_some_and(|taken| *taken > most) {
+        while self.bytes_used.get(&sender).is_some_and(|bytes_used| *bytes_used > most) {
             self.evict(sender);
         }
-        while self.all_taken > self.config.bytes.as_u64() {
-            let greatest = self.taken.iter().max_by_key(|(_, taken)| **taken);
+        while self.all_bytes_used > self.config.bytes.as_u64() {
+            let greatest = self.bytes_used.iter().max_by_key(|(_, bytes_used)| **bytes_used);
             let Some(sender) = greatest.map(|(sender, _)| *sender) else { return };
             self.evict(sender);
         }

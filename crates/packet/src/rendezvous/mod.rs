@@ -27,7 +27,7 @@ mod sealer;
 mod stored_messages;
 
 pub use collector::Collector;
-pub use depositor::{Depositor, DepositorConfig};
+pub use depositor::{DepositCounts, Depositor, DepositorConfig};
 pub use message_store::{MessageStore, MessageStoreConfig, Tally};
 pub use opener::{Head, Opened, Opener, Refused};
 pub use sealer::{SealRefused, Sealer};

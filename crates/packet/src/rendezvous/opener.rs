@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_sender_is_taken_however_many_flows_began_and_none_comes_back() {
+    fn full_flow_table_accepts_new_sender() {
         let own = |number| IdentityKey::from_entropy([number; 32]);
         let mut opener = Opener::new(own(4));
         // One sender has a flow, 62 have as many as they may, one has fewer, one has more and more.

@@ -11,7 +11,7 @@ pub(super) const COST: u64 = 96;
 
 /// A stored message that waits, with its keeper's note.
 #[derive(Debug, Clone)]
-pub(super) struct Kept<N> {
+pub(super) struct Stored<N> {
     /// Its position in a mailbox; ascending.
     pub(super) number: u64,
     /// The time at which it expires.
@@ -20,7 +20,7 @@ pub(super) struct Kept<N> {
     pub(super) bytes: Vec<u8>,
 }
 
-impl<N> Kept<N> {
+impl<N> Stored<N> {
     pub(super) fn is_header(&self) -> bool {
         is_header(&self.bytes)
     }
@@ -39,8 +39,8 @@ pub(super) fn cost(stored_message: &[u8]) -> u64 {
 #[derive(Debug, Clone)]
 pub(super) struct StoredMessages<N> {
     /// The last stored header that has left the queue.
-    stored_header: Option<Kept<N>>,
-    waiting: VecDeque<Kept<N>>,
+    stored_header: Option<Stored<N>>,
+    waiting: VecDeque<Stored<N>>,
     cost: u64,
 }
 
@@ -51,7 +51,7 @@ impl<N> Default for StoredMessages<N> {
 }
 
 impl<N> StoredMessages<N> {
-    pub(super) fn push(&mut self, stored_message: Kept<N>) {
+    pub(super) fn push(&mut self, stored_message: Stored<N>) {
         self.cost += stored_message.cost();
         self.waiting.push_back(stored_message);
     }
@@ -69,12 +69,12 @@ impl<N> StoredMessages<N> {
     /// Removes the oldest packet behind the first `sent` messages, if `is_to_go`, or a stored
     /// header there that no packet needs; returns whether it was a packet. Another stored header
     /// there stays: packets that come later need it.
-    pub(super) fn let_go_behind(
+    pub(super) fn release_behind(
         &mut self,
         sent: usize,
-        is_to_go: impl Fn(&Kept<N>) -> bool,
+        is_to_go: impl Fn(&Stored<N>) -> bool,
     ) -> Option<bool> {
-        let is_header = |at: usize| self.waiting.get(at).is_some_and(Kept::is_header);
+        let is_header = |at: usize| self.waiting.get(at).is_some_and(Stored::is_header);
         let at = sent + usize::from(is_header(sent) && !is_header(sent + 1));
         if !is_to_go(self.waiting.get(at)?) {
             return None;
@@ -89,7 +89,7 @@ impl<N> StoredMessages<N> {
         let Some(first) = self.waiting.front().filter(|first| !first.is_header()) else { return };
         let until = first.until;
         if let Some(stored_header) = self.stored_header.take() {
-            self.waiting.push_front(Kept { until, ..stored_header });
+            self.waiting.push_front(Stored { until, ..stored_header });
         }
     }
 
@@ -98,20 +98,20 @@ impl<N> StoredMessages<N> {
         self.cost
     }
 
-    pub(super) fn front(&self) -> Option<&Kept<N>> {
+    pub(super) fn front(&self) -> Option<&Stored<N>> {
         self.waiting.front()
     }
 
-    pub(super) fn waiting(&self) -> &VecDeque<Kept<N>> {
+    pub(super) fn waiting(&self) -> &VecDeque<Stored<N>> {
         &self.waiting
     }
 
-    pub(super) fn waiting_mut(&mut self) -> &mut VecDeque<Kept<N>> {
+    pub(super) fn waiting_mut(&mut self) -> &mut VecDeque<Stored<N>> {
         &mut self.waiting
     }
 
     /// Returns the stored header that the first packet needs, and all waiting messages.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Kept<N>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Stored<N>> {
         self.stored_header.iter().chain(&self.waiting)
     }
 }

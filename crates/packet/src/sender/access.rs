@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_copy_is_sent_again_as_long_as_its_packet_is_worth_having() {
+    fn lost_copy_is_resent_within_budget() {
         let budget = |ms| Some(Duration::from_millis(ms));
         for round_trip in [20, 90, 150, 300] {
             assert!(lost_one_sent_again(round_trip, None) > 0, "{round_trip} ms");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_longer_than_expected_is_learned_and_no_copy_is_sent_twice_for_it() {
+    fn longer_round_trip_is_learned() {
         for round_trip in [20, 90, 150, 300, 700] {
             assert_eq!(sent_again(4, |_| round_trip), 0, "{round_trip} ms");
         }

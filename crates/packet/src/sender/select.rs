@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn syn_and_syn_ack_are_vital_and_other_segments_are_not() {
+    fn syn_segments_are_vital() {
         let class = |flags| {
             let packet = ipv4(TCP, 0, &tcp(flags));
             all().class(&Seen { ip: Some(&packet), ..Seen::default() })
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn key_frames_are_found_whole_in_parts_and_in_aggregates() {
+    fn key_frames_are_found() {
         let class = |payload: &[u8]| {
             let datagram = rtp(payload);
             all().class(&Seen { datagram: Some(&datagram), ..Seen::default() })
@@ -188,18 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_code_points_are_taken_from_the_packet_or_from_what_is_told() {
+    fn ports_and_dscp_are_read_or_given() {
         let packet = ipv4(UDP, 46, &[0; 8]);
         assert_eq!(all().class(&Seen { ip: Some(&packet), ..Seen::default() }), Class::Vital);
-        let told = Seen { port: Some(3478), ..Seen::default() };
-        assert_eq!(all().class(&told), Class::Vital);
-        assert_eq!(Rules::default().class(&told), Class::Usual);
+        let seen = Seen { port: Some(3478), ..Seen::default() };
+        assert_eq!(all().class(&seen), Class::Vital);
+        assert_eq!(Rules::default().class(&seen), Class::Usual);
         assert_eq!(all().class(&Seen { is_marked: true, ..Seen::default() }), Class::Vital);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(bytes in prop::collection::vec(any::<u8>(),
+        fn arbitrary_bytes_are_classified(bytes in prop::collection::vec(any::<u8>(),
             0..80)) {
             let seen = Seen { ip: Some(&bytes), datagram: Some(&bytes), ..Seen::default() };
             let _ = all().class(&seen);

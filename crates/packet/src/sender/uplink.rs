@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn control_traffic_takes_what_copies_would() {
+    fn control_traffic_counts_against_copies() {
         let mut uplink = uplink(10_000);
         uplink.spend(Timestamp::ZERO, 972);
         uplink.note_left(Timestamp::ZERO, 1_000 + 4_000);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_leave_is_given_back() {
+    fn unsent_bytes_are_refunded() {
         let mut uplink = uplink(10_000);
         assert_eq!(bears(&mut uplink, Class::Vital), 10);
         uplink.note_left(Timestamp::ZERO, 7_000);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_copies_leave_the_last_quarter_to_vital_ones() {
+    fn last_quarter_is_reserved_for_vital() {
         let mut uplink = uplink(8_000);
         assert_eq!(bears(&mut uplink, Class::Usual), 6);
         assert_eq!(bears(&mut uplink, Class::Vital), 2);

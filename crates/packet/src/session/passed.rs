@@ -91,8 +91,8 @@ impl HeaderKey {
     ) -> &'a [Block] {
         let mut count = 0;
         for (block, (counter, length)) in blocks.iter_mut().zip(headers) {
-            let told = u128::from(counter) << 64 | u128::from(label) << 32 | length as u128;
-            *block = Array(told.to_be_bytes());
+            let header = u128::from(counter) << 64 | u128::from(label) << 32 | length as u128;
+            *block = Array(header.to_be_bytes());
             count += 1;
         }
         self.0.encrypt_blocks(&mut blocks[..count]);
@@ -113,16 +113,16 @@ impl HeaderKey {
         let datagrams = train.chunks(segment);
         let headers = datagrams.clone().map(|datagram| (counter(datagram), datagram.len()));
         let tags = self.tags(shared.label, headers, tags);
-        let mut told = datagrams
+        let mut checked = datagrams
             .zip(tags)
             .map(|(datagram, tag)| (tag_of(datagram) == first_half(tag), counter(datagram)));
-        let Some((is_true, counter)) = told.next() else { return (Fate::Forged, 0) };
+        let Some((is_true, counter)) = checked.next() else { return (Fate::Forged, 0) };
         let fate = match (is_true, is_true && window.admit(counter)) {
             (false, _) => Fate::Forged,
             (true, false) => Fate::Replayed,
             (true, true) => Fate::Admitted,
         };
-        let same = told.take_while(|(is_true, counter)| match fate {
+        let same = checked.take_while(|(is_true, counter)| match fate {
             Fate::Forged => !is_true,
             Fate::Replayed => *is_true && !window.is_new(*counter),
             Fate::Admitted => *is_true && window.admit(*counter),
@@ -204,7 +204,7 @@ mod tests {
     /// The table above, and AES by another library: QUIC's header protection uses the first five
     /// bytes of the same function.
     #[test]
-    fn a_passed_datagram_is_what_the_table_says() {
+    fn passed_datagram_format() {
         let mut train = b"xxxxxxxxxxxxxxxxxxxxxxxxxbodyxxxxxxxxxxxxxxxxxxxxxxxxxend".to_vec();
         let before = train.clone();
         HeaderKey::new(&[7; 32]).stamp(SHARED, 0x0A0B, (&mut train, 29), &mut Tags::default());
@@ -214,8 +214,8 @@ mod tests {
             let counter = 0x0B + number as u8;
             let header = [0x16, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x0A, counter, 5, 6, 7, 8];
             assert_eq!(datagram[..17], header);
-            let told = [&datagram[5..17], &[0, 0, 0, datagram.len() as u8]].concat();
-            assert_eq!(datagram[17..22], other.new_mask(&told).unwrap());
+            let input = [&datagram[5..17], &[0, 0, 0, datagram.len() as u8]].concat();
+            assert_eq!(datagram[17..22], other.new_mask(&input).unwrap());
             assert_eq!(datagram[25..], before[25..]);
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Peer {
     /// The link to it: configured, or proven.
     pub(super) link: Link,
     /// When a datagram came over that link, or a ping over it was answered.
-    pub(super) link_heard: Timestamp,
+    pub(super) link_last_received: Timestamp,
     /// The configured link, if this side connects to it.
     pub(super) home: Option<Link>,
     /// Set when it was led to another address, and no handshake has completed there yet.
@@ -60,7 +60,7 @@ pub(super) struct Peer {
     pub(super) coming: Option<u32>,
     pub(super) pings: VecDeque<Ping>,
     /// When a datagram of it was opened last.
-    pub(super) heard: Timestamp,
+    pub(super) last_received: Timestamp,
     /// The round trip of the last ping on its link that was answered.
     pub(super) round_trip: Option<Duration>,
 }
@@ -96,14 +96,14 @@ impl Shown {
 }
 
 /// A proven address that is not the neighbour's yet. An attacker that forwards the neighbour's
-/// datagrams from there, faster than their own path, gets this far: so it is taken only when the
+/// datagrams from there, faster than their own path, gets this far: so it is used only when the
 /// current address has fallen silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) link: Link,
     /// When it was pinged there, and at the current address.
     pub(super) asked: Timestamp,
-    /// When it is taken, if nothing comes from the current address.
+    /// When it is used, if nothing comes from the current address.
     pub(super) due: Timestamp,
 }
 
@@ -133,7 +133,7 @@ impl Peer {
             home: matches!(side, HandshakeRole::Initiator { .. }).then_some(link),
             side,
             link,
-            link_heard: now.steady,
+            link_last_received: now.steady,
             is_led: false,
             candidate: None,
             responded: None,
@@ -141,7 +141,7 @@ impl Peer {
             previous: None,
             coming: None,
             pings: VecDeque::new(),
-            heard: now.steady,
+            last_received: now.steady,
             round_trip: None,
         }
     }
@@ -190,10 +190,10 @@ impl Peer {
     /// pong may take.
     pub(super) fn move_if_due(&mut self, now: Now) -> Option<Link> {
         let due = self.candidate.take_if(|candidate| now.steady >= candidate.due)?;
-        if self.link_heard >= due.asked {
+        if self.link_last_received >= due.asked {
             return None;
         }
-        (self.link, self.link_heard) = (due.link, now.steady);
+        (self.link, self.link_last_received) = (due.link, now.steady);
         Some(due.link)
     }
 }
@@ -213,7 +213,7 @@ pub(super) struct Session {
 pub(super) enum Phase {
     /// The initiation was sent.
     Awaited(Box<Awaited>),
-    /// The keys are agreed.
+    /// The keys are negotiated.
     Open { theirs: u32, keys: Box<Keys> },
 }
 

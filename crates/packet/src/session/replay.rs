@@ -76,7 +76,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_window_holds_at_least_2048() {
+    fn replay_window_holds_2048() {
         let mut window = ReplayWindow::default();
         assert!(window.admit(5000));
         assert!(window.admit(5001 - WINDOW));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_counter_never_passes() {
+    fn last_counter_is_refused() {
         let mut window = ReplayWindow::default();
         assert!(!window.admit(u64::MAX));
         assert!(window.admit(u64::MAX - 1));
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_a_set_of_all_counters_would(
+        fn replay_window_agrees_with_set(
             steps in prop::collection::vec((0u64..6000, prop::bool::weighted(0.02)), 1..2000),
         ) {
             let mut window = ReplayWindow::default();

@@ -332,19 +332,19 @@ impl Sessions {
     ) -> Result<PeerId, DropReason> {
         let peer_id = self.sessions.get(id).ok_or(DropReason::UnknownSession)?.peer;
         let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::UnknownSession)?;
-        peer.heard = now.steady;
+        peer.last_received = now.steady;
         if peer.link.covers(link) {
-            peer.link_heard = now.steady;
+            peer.link_last_received = now.steady;
         }
         if peer.coming == Some(id) {
             // Response and confirmation used the same link, which is proven by that.
             let is_proven = peer.responded.take().is_some_and(|responded| responded == link);
             if is_proven && link.is_internet() && peer.home.is_none() {
-                (peer.link, peer.link_heard, peer.candidate) = (link, now.steady, None);
+                (peer.link, peer.link_last_received, peer.candidate) = (link, now.steady, None);
             }
             self.promote(peer_id);
         } else if is_newest && peer.sending == Some(id) && !peer.link.covers(link) {
-            self.ask_stranger(now, peer_id, link, length);
+            self.ping_new_address(now, peer_id, link, length);
         }
         Ok(peer_id)
     }
@@ -357,7 +357,7 @@ impl Sessions {
             Control::Pong(number) => {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
                 if peer.was_asked_there(number) {
-                    peer.link_heard = now.steady;
+                    peer.link_last_received = now.steady;
                 }
                 let Some(ping) = peer.settle(number, link) else { return };
                 let (bytes, round_trip) = (ping.bytes, now.steady.since(ping.asked));
@@ -376,17 +376,17 @@ impl Sessions {
     }
 
     /// Pings the neighbour; a pong is reported by [`Event::Answered`].
-    pub fn ask(&mut self, now: Now, peer: PeerId, link: Link) {
-        self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Ping);
+    pub fn ping(&mut self, now: Now, peer: PeerId, link: Link) {
+        self.ping_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Ping);
     }
 
     /// Pings it with a datagram of `bytes`, at least 38; [`Event::Answered`] reports that a
     /// datagram of this length arrives.
     pub fn probe(&mut self, now: Now, peer: PeerId, link: Link, bytes: usize) {
-        self.ask_with(now, peer, link, bytes, Control::Probe);
+        self.ping_with(now, peer, link, bytes, Control::Probe);
     }
 
-    fn ask_with(
+    fn ping_with(
         &mut self,
         now: Now,
         peer: PeerId,
@@ -404,7 +404,7 @@ impl Sessions {
 
     /// Pings a neighbour at a new address that it wrote from, with no more bytes than it wrote, and
     /// at its current one.
-    fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
+    fn ping_new_address(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
         let elsewhere = |ping: &&Ping| ping.link.is_internet() && ping.link != peer.link;
         let (present, is_ours) = (peer.link, peer.home.is_some());
@@ -413,8 +413,8 @@ impl Sessions {
         if link.is_internet() && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
             // The initiator lets the system choose the local address.
             let link = if is_ours { link.without_local() } else { link };
-            self.ask(now, peer_id, link);
-            self.ask(now, peer_id, present);
+            self.ping(now, peer_id, link);
+            self.ping(now, peer_id, present);
         }
     }
 
@@ -577,8 +577,8 @@ impl Sessions {
 
     /// Returns when a datagram of the neighbour was opened last, on the monotonic clock.
     #[must_use]
-    pub fn heard(&self, peer: PeerId) -> Option<Timestamp> {
-        self.peers.get(peer.0).map(|peer| peer.heard)
+    pub fn last_received(&self, peer: PeerId) -> Option<Timestamp> {
+        self.peers.get(peer.0).map(|peer| peer.last_received)
     }
 
     /// Ends the session with a neighbour, and sends it a close message.

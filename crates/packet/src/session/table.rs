@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_who_was_there_before_finds_nothing() {
+    fn reused_slot_has_new_id() {
         let mut table = Table::new(2);
         let first = table.insert(1, 'a').unwrap();
         let second = table.insert(2, 'b').unwrap();

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_probe_is_a_number_and_zeros() {
+    fn size_probe_format() {
         let mut bytes = [0; 60];
         assert_eq!(Control::Probe(7).put(&mut bytes), CONTROL_LIMIT);
         assert_eq!(Control::take(&bytes), Some(Control::Probe(7)));

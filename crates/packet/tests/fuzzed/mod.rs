@@ -17,15 +17,15 @@ const SEGMENT: usize = PASSED_BYTES + 1;
 
 /// Carries the datagrams that a machine sends; returns the bytes that the stranger gets.
 fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -> usize {
-    let mut strangers = 0;
+    let mut to_stranger = 0;
     for mut transmit in transmits(machine) {
         if transmit.link == link(STRANGER) {
-            strangers += transmit.bytes.len();
+            to_stranger += transmit.bytes.len();
         } else {
             other.handle_datagram(at(millis), link(from), &mut transmit.bytes);
         }
     }
-    strangers
+    to_stranger
 }
 
 /// Passed datagrams that the endpoint has sent, one behind the other, and the places of those that

@@ -91,8 +91,8 @@ pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
             let (in_time, late) = (expected / 2, expected / 4);
             let recovered = [expected / 8; 3];
             let lost_by_internet = expected;
-            let told = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
-            Message::Feedback(told).write(&mut bytes);
+            let feedback = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
+            Message::Feedback(feedback).write(&mut bytes);
         }
         11 => Message::Presence { flow, is_online: is_odd }.write(&mut bytes),
         12 => {

@@ -160,7 +160,7 @@ impl World {
     }
 
     /// Hands over a message of `from`; strangers get no answer.
-    fn say(&mut self, from: Peer, to: Peer, bytes: &[u8]) {
+    fn inject(&mut self, from: Peer, to: Peer, bytes: &[u8]) {
         let before = self.cast.wire.len();
         self.cast.hand_over(from, to, bytes);
         self.settle();
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Returns a message that was sent before; a recent one more often than an old one.
-    fn said(&self, script: &mut Script<'_>) -> Option<Datagram> {
+    fn earlier_message(&self, script: &mut Script<'_>) -> Option<Datagram> {
         let place = script.byte();
         let back = if place < 200 { place } else { script.pair() };
         let wire = &self.cast.wire;
@@ -182,34 +182,34 @@ impl World {
             3 => self.advance(16 * script.byte() as u64),
             4 | 5 => self.change_weather(script),
             6 => {
-                if let Some((from, to, bytes)) = self.said(script) {
-                    self.say(from, to, &bytes);
+                if let Some((from, to, bytes)) = self.earlier_message(script) {
+                    self.inject(from, to, &bytes);
                 }
             }
             7 => {
-                if let Some((from, to, mut bytes)) = self.said(script) {
+                if let Some((from, to, mut bytes)) = self.earlier_message(script) {
                     let place = script.below(bytes.len());
                     bytes[place] ^= script.byte().max(1) as u8;
                     bytes.truncate(bytes.len() - script.below(bytes.len().min(8)));
-                    self.say(from, to, &bytes);
+                    self.inject(from, to, &bytes);
                 }
             }
             8 => {
-                if let Some((_, _, bytes)) = self.said(script) {
+                if let Some((_, _, bytes)) = self.earlier_message(script) {
                     let (from, to) = (self.anybody(script), self.a_machine(script));
-                    self.say(from, to, &bytes);
+                    self.inject(from, to, &bytes);
                 }
             }
             9 | 10 => {
                 let (from, to) = (self.anybody(script), self.a_machine(script));
                 let bytes = lies::message(script, self);
-                self.say(from, to, &bytes);
+                self.inject(from, to, &bytes);
             }
             11 => {
                 let (from, to) = (self.anybody(script), self.a_machine(script));
                 let length = script.byte();
                 let bytes = script.bytes(length);
-                self.say(from, to, bytes);
+                self.inject(from, to, bytes);
             }
             _ => self.change_machines(script),
         }

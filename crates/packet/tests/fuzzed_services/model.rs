@@ -41,8 +41,8 @@ enum Kind {
     Acknowledgement,
     Feedback,
     Presence,
-    Question,
-    Answer,
+    Ping,
+    Pong,
     Other,
 }
 
@@ -58,8 +58,8 @@ fn kind_of(message: &Message<'_>) -> Kind {
         Message::Acknowledgement(_) => Kind::Acknowledgement,
         Message::Feedback(_) => Kind::Feedback,
         Message::Presence { .. } => Kind::Presence,
-        Message::Keepalive { is_answer: false, .. } => Kind::Question,
-        Message::Keepalive { is_answer: true, .. } => Kind::Answer,
+        Message::Keepalive { is_answer: false, .. } => Kind::Ping,
+        Message::Keepalive { is_answer: true, .. } => Kind::Pong,
         _ => Kind::Other,
     }
 }
@@ -101,12 +101,12 @@ pub(super) struct Model {
     egress_starts: u64,
     /// The parts of the cast's records that were read.
     read: (usize, usize, usize),
-    said: Tally,
-    heard: Tally,
+    transmitted: Tally,
+    received: Tally,
     /// The packets that receivers have, and since when at the latest.
     delivered: BTreeMap<PacketId, Timestamp>,
     /// The packets that the ingress relay, or an impostor, had kept, and when.
-    kept: BTreeMap<PacketId, Vec<(Timestamp, Vec<u8>)>>,
+    cached: BTreeMap<PacketId, Vec<(Timestamp, Vec<u8>)>>,
     recovered: BTreeMap<(PacketId, Peer), u64>,
 }
 
@@ -117,10 +117,10 @@ impl Model {
             receiver: setting.receiver,
             egress_starts: 1,
             read: (0, 0, 0),
-            said: Tally::default(),
-            heard: Tally::default(),
+            transmitted: Tally::default(),
+            received: Tally::default(),
             delivered: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            cached: BTreeMap::new(),
             recovered: BTreeMap::new(),
         }
     }
@@ -134,7 +134,7 @@ impl Model {
         let (arrived, wire, delivered) = self.read;
         for (at, (from, to, bytes)) in &cast.arrived[arrived..] {
             if let Ok(message) = Message::parse(bytes) {
-                self.hear(*at, *from, *to, &message);
+                self.note_arrival(*at, *from, *to, &message);
             }
         }
         for (packet, ..) in &cast.delivered[delivered..] {
@@ -145,7 +145,7 @@ impl Model {
         for (from, to, bytes) in &cast.wire[wire..] {
             let message = Message::parse(bytes).expect("machines speak well");
             self.judge(began, *from, *to, &message);
-            self.said.add(*from, *to, &message);
+            self.transmitted.add(*from, *to, &message);
         }
         self.read = (cast.arrived.len(), cast.wire.len(), cast.delivered.len());
         for flow in 0..cast.senders.len() as u64 {
@@ -155,13 +155,13 @@ impl Model {
         self.check_bounds(cast);
     }
 
-    fn hear(&mut self, at: Timestamp, from: Peer, to: Peer, message: &Message<'_>) {
-        self.heard.add(from, to, message);
+    fn note_arrival(&mut self, at: Timestamp, from: Peer, to: Peer, message: &Message<'_>) {
+        self.received.add(from, to, message);
         if let (INGRESS, EGRESS, Message::Source(source)) = (from, to, message)
             && source.service == Service::Caching
         {
-            let kept = self.kept.entry(source.packet).or_default();
-            kept.push((at, source.payload.to_vec()));
+            let cached = self.cached.entry(source.packet).or_default();
+            cached.push((at, source.payload.to_vec()));
         }
     }
 
@@ -178,11 +178,11 @@ impl Model {
             }
             Message::Recovered { packet, means, payload: brought } => {
                 assert_eq!((from, to), (EGRESS, receiver_of(packet.flow.0)), "{message:?}");
-                let kept = self.kept.get(packet).map_or(&[][..], |kept| &kept[..]);
+                let cached = self.cached.get(packet).map_or(&[][..], |cached| &cached[..]);
                 let is_that = |(at, bytes): &(Timestamp, Vec<u8>)| {
                     bytes == brought && *at + self.egress.cache.age >= began
                 };
-                let may_be = *means != RecoverySource::Cache || kept.iter().any(is_that);
+                let may_be = *means != RecoverySource::Cache || cached.iter().any(is_that);
                 assert!(may_be, "{packet:?} is not what was kept");
                 *self.recovered.entry((*packet, to)).or_default() += 1;
             }
@@ -204,52 +204,55 @@ impl Model {
             let filled = cast.now.as_nanos() * u64::from(allowance.per_second) / 1_000_000_000;
             starts * u64::from(allowance.burst) + filled
         };
-        let (said, heard, starts) = (&self.said, &self.heard, self.egress_starts);
+        let (transmitted, received, starts) =
+            (&self.transmitted, &self.received, self.egress_starts);
 
-        assert!(said.of(sender, receiver, Kind::Source) <= sent);
+        assert!(transmitted.of(sender, receiver, Kind::Source) <= sent);
         let tries = 1 + u64::from(Arq::default().most_resends);
-        assert!(said.of(sender, INGRESS, Kind::Copy) <= tries * sent);
-        let copies = heard.of(sender, INGRESS, Kind::Copy);
+        assert!(transmitted.of(sender, INGRESS, Kind::Copy) <= tries * sent);
+        let copies = received.of(sender, INGRESS, Kind::Copy);
         // One at once, and one when its timer fires.
-        assert!(said.of(INGRESS, sender, Kind::Acknowledgement) <= 2 * copies);
+        assert!(transmitted.of(INGRESS, sender, Kind::Acknowledgement) <= 2 * copies);
 
-        assert!(said.items(receiver, EGRESS) <= most(self.receiver.asks, 1), "requests");
-        let granted = heard.items(receiver, EGRESS).min(most(self.egress.asks, starts));
-        let answers =
-            said.of(EGRESS, receiver, Kind::Recovered) + said.of(EGRESS, receiver, Kind::Repair);
+        assert!(transmitted.items(receiver, EGRESS) <= most(self.receiver.asks, 1), "requests");
+        let granted = received.items(receiver, EGRESS).min(most(self.egress.asks, starts));
+        let answers = transmitted.of(EGRESS, receiver, Kind::Recovered)
+            + transmitted.of(EGRESS, receiver, Kind::Repair);
         assert!(answers <= u64::from(MOST_ANSWERS) * granted, "{answers} answers for {granted}");
-        let for_help = said.of(EGRESS, receiver, Kind::HelpRequest);
+        let for_help = transmitted.of(EGRESS, receiver, Kind::HelpRequest);
         assert!(for_help <= most(self.egress.helps, starts), "{for_help} requests for help");
-        let asked = heard.of(EGRESS, receiver, Kind::HelpRequest);
-        let helped = said.of(receiver, EGRESS, Kind::HelpAnswer);
+        let asked = received.of(EGRESS, receiver, Kind::HelpRequest);
+        let helped = transmitted.of(receiver, EGRESS, Kind::HelpAnswer);
         assert!(helped <= asked.min(most(self.receiver.lends, 1)), "{helped} lent for {asked}");
-        let forwarded = heard.of(INGRESS, EGRESS, Kind::Source);
-        assert!(said.of(EGRESS, receiver, Kind::Source) <= forwarded);
-        assert!(said.of(receiver, sender, Kind::Feedback) <= cast.now.as_nanos() / 1_000_000_000);
+        let forwarded = received.of(INGRESS, EGRESS, Kind::Source);
+        assert!(transmitted.of(EGRESS, receiver, Kind::Source) <= forwarded);
+        assert!(
+            transmitted.of(receiver, sender, Kind::Feedback) <= cast.now.as_nanos() / 1_000_000_000
+        );
     }
 
     /// Checks the messages between the relays, and their answers to any peer.
     fn check_relays(&self, cast: &Cast) {
-        let (said, heard) = (&self.said, &self.heard);
-        let copies = heard.to(INGRESS, |kind| kind == Kind::Copy);
-        let onward =
-            said.of(INGRESS, EGRESS, Kind::Source) + said.of(INGRESS, EGRESS, Kind::Repair);
+        let (transmitted, received) = (&self.transmitted, &self.received);
+        let copies = received.to(INGRESS, |kind| kind == Kind::Copy);
+        let onward = transmitted.of(INGRESS, EGRESS, Kind::Source)
+            + transmitted.of(INGRESS, EGRESS, Kind::Repair);
         // At most one repair packet for each packet, of its own flow's block and of the other.
         assert!(onward <= 2 * copies, "{onward} packets for {copies}");
         // One for a keepalive or a return, one when a helper has gone.
-        let words = heard.to(EGRESS, |_| true);
-        assert!(said.of(EGRESS, INGRESS, Kind::Presence) <= 2 * words);
-        for ((from, to, kind), count) in &said.messages {
-            if *kind == Kind::Answer {
-                assert!(*count <= heard.of(*to, *from, Kind::Question), "{from:?} to {to:?}");
+        let words = received.to(EGRESS, |_| true);
+        assert!(transmitted.of(EGRESS, INGRESS, Kind::Presence) <= 2 * words);
+        for ((from, to, kind), count) in &transmitted.messages {
+            if *kind == Kind::Pong {
+                assert!(*count <= received.of(*to, *from, Kind::Ping), "{from:?} to {to:?}");
             }
             assert_ne!(*kind, Kind::Other);
         }
         // A request is forgotten when all that could answer it has expired.
         let age = self.egress.cache.age.max(self.egress.blocks.age);
         let lives = self.egress_starts + 1 + (cast.now.as_nanos() / age.as_nanos() as u64);
-        for (wish, answers) in &self.recovered {
-            assert!(*answers <= u64::from(MOST_ANSWERS) * lives, "{wish:?}: {answers} answers");
+        for (request, answers) in &self.recovered {
+            assert!(*answers <= u64::from(MOST_ANSWERS) * lives, "{request:?}: {answers} answers");
         }
     }
 
@@ -258,7 +261,7 @@ impl Model {
         assert!(held.packets <= config.cache.packets && held.blocks <= config.blocks.blocks);
         let most = config.cache.bytes.as_u64() + config.blocks.bytes.as_u64();
         assert!(held.bytes <= most, "{held:?}");
-        let granted: u64 = self.heard.items.values().sum();
+        let granted: u64 = self.received.items.values().sum();
         assert!(held.requests as u64 <= granted, "{held:?}");
         for receiver in &cast.receivers {
             let (held, lend) = (receiver.held(), self.receiver.lend);

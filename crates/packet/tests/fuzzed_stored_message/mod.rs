@@ -223,9 +223,10 @@ impl World {
             to: identity(RECEIVERS[receiver]).public(),
             stored_message: &stored_message,
         };
-        let told = self.message_store.deposit(self.at, identity(from as u8).public(), &deposit);
+        let deposited =
+            self.message_store.deposit(self.at, identity(from as u8).public(), &deposit);
         self.left.entry(receiver).or_default().insert(stored_message.clone());
-        if let Some(Deposited { epoch, stream, .. }) = told {
+        if let Some(Deposited { epoch, stream, .. }) = deposited {
             assert_eq!((epoch, stream), (EPOCH, deposit.stream));
         }
     }
@@ -288,8 +289,8 @@ impl World {
         match form / 2 % 3 {
             0 => {
                 let (stream, seen) = (1 + (form / 64) as u64, seen_of(script));
-                let told = Deposited { epoch, stream, is_known: form & 8 == 0, seen };
-                self.depositor.handle_deposited(self.at, &told);
+                let deposited = Deposited { epoch, stream, is_known: form & 8 == 0, seen };
+                self.depositor.handle_deposited(self.at, &deposited);
             }
             1 => {
                 let position = seen_of(script).next;

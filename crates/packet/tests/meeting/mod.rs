@@ -143,9 +143,9 @@ impl World {
         let message = Message::parse(bytes).unwrap();
         match (to, message) {
             (Place::Relay, Message::Deposit(deposit)) => {
-                let told = self.message_store.deposit(self.at, identity(1).public(), &deposit);
-                if let Some(told) = told {
-                    self.send(Place::Relay, Place::Sender, &Message::Deposited(told));
+                let deposited = self.message_store.deposit(self.at, identity(1).public(), &deposit);
+                if let Some(deposited) = deposited {
+                    self.send(Place::Relay, Place::Sender, &Message::Deposited(deposited));
                 }
             }
             (Place::Relay, Message::Collect(collect)) => {
@@ -171,8 +171,8 @@ impl World {
                     self.send(Place::Relay, Place::Receiver, &Message::Remaining(remaining));
                 }
             }
-            (Place::Sender, Message::Deposited(told)) if self.sender_is_online => {
-                self.depositor.handle_deposited(self.at, &told);
+            (Place::Sender, Message::Deposited(deposited)) if self.sender_is_online => {
+                self.depositor.handle_deposited(self.at, &deposited);
             }
             (Place::Receiver, Message::StoredMessage(stored_message))
                 if self.receiver_is_online =>

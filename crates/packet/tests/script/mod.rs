@@ -13,9 +13,9 @@ impl<'a> Script<'a> {
 
     /// Returns the next `number` bytes, or as many as there are.
     pub(crate) fn bytes(&mut self, number: usize) -> &'a [u8] {
-        let (taken, left) = self.0.split_at(number.min(self.0.len()));
+        let (bytes, left) = self.0.split_at(number.min(self.0.len()));
         self.0 = left;
-        taken
+        bytes
     }
 
     /// Returns the next byte as a number.

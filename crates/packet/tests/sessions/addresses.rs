@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_neighbour_moves_only_when_it_answers_there() {
+fn neighbour_moves_once_it_answers() {
     let mut pair = Pair::established();
     let peer = pair.peer_at_relay();
     let moved = link(ENDPOINT + 1);
@@ -45,7 +45,7 @@ fn a_neighbour_moves_only_when_it_answers_there() {
 
 /// Lets the relay of a pair write to its endpoint from another address for a while, where it
 /// answers, and nowhere else.
-fn speak_from(pair: &mut Pair, peer: PeerId, elsewhere: Link) {
+fn send_from(pair: &mut Pair, peer: PeerId, elsewhere: Link) {
     for step in 1..30 {
         let now = at(100 * step);
         let datagram = sealed(&mut pair.relay, peer, &[7; 100]);
@@ -63,10 +63,10 @@ fn speak_from(pair: &mut Pair, peer: PeerId, elsewhere: Link) {
 }
 
 #[test]
-fn a_relay_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
+fn moved_relay_is_found_at_configured_address() {
     let mut pair = Pair::established();
     let (peer, elsewhere) = (pair.peer_at_relay(), link(RELAY + 1));
-    speak_from(&mut pair, peer, elsewhere);
+    send_from(&mut pair, peer, elsewhere);
     assert_eq!(pair.endpoint.link_of(pair.peer), Some(elsewhere));
     // The relay that moved is gone, and another process is at its old address.
     pair.relay = machine(relay(), &[], Limits::default(), 99);
@@ -74,7 +74,7 @@ fn a_relay_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
     for step in 31..60 {
         let now = at(100 * step);
         let asked = pair.endpoint.link_of(pair.peer).unwrap();
-        pair.endpoint.ask(now, pair.peer, asked);
+        pair.endpoint.ping(now, pair.peer, asked);
         pair.endpoint.handle_timeout(now);
         for mut transmit in transmits(&mut pair.endpoint) {
             if transmit.link == link(RELAY) {
@@ -91,7 +91,7 @@ fn a_relay_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
 }
 
 #[test]
-fn datagrams_that_somebody_sends_on_from_elsewhere_move_no_neighbour() {
+fn relayed_datagrams_move_no_neighbour() {
     let mut pair = Pair::established();
     let (peer, elsewhere) = (pair.peer_at_relay(), link(6666));
     for step in 1..50 {
@@ -114,7 +114,7 @@ fn datagrams_that_somebody_sends_on_from_elsewhere_move_no_neighbour() {
 }
 
 #[test]
-fn a_neighbour_is_answered_from_the_address_that_it_writes_to() {
+fn reply_leaves_from_addressed_ip() {
     let mut pair = Pair::fresh(Limits::default());
     let there: std::net::SocketAddr = "192.0.2.1:1000".parse().unwrap();
     let at_address = |last| {

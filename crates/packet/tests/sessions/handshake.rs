@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_handshake_takes_one_round_trip_and_both_send() {
+fn handshake_takes_one_round_trip() {
     let mut pair = Pair::fresh(Limits::default());
     let there = transmits(&mut pair.endpoint);
     assert_eq!((there.len(), there[0].link), (1, link(RELAY)));
@@ -42,7 +42,7 @@ fn refusal(
 }
 
 #[test]
-fn who_may_not_gets_silence() {
+fn unauthorized_peer_gets_silence() {
     let grant = |relays| grant_for(endpoint().public(), relays);
     let other = IdentityKey::from_entropy([9; 32]);
     let not_granted = DropReason::NotGranted as usize;
@@ -68,7 +68,7 @@ fn who_may_not_gets_silence() {
 }
 
 #[test]
-fn a_neighbour_between_two_identities_answers_to_either_until_one_is_gone() {
+fn both_identities_are_accepted_during_change() {
     let mut pair = Pair::fresh(Limits::default());
     let new = IdentityKey::from_entropy([33; 32]);
     pair.relay.set_identities([new.clone(), relay()]);
@@ -93,7 +93,7 @@ fn a_neighbour_between_two_identities_answers_to_either_until_one_is_gone() {
 }
 
 #[test]
-fn who_does_not_know_the_relay_gets_silence_even_under_load() {
+fn unknown_relay_key_gets_silence_under_load() {
     let limits = Limits { handshakes: 0, ..Limits::default() };
     let mut relay = machine(relay(), &[], limits, 12);
     let mut stranger = machine(endpoint(), &[], Limits::default(), 11);
@@ -106,7 +106,7 @@ fn who_does_not_know_the_relay_gets_silence_even_under_load() {
 }
 
 #[test]
-fn under_load_an_address_is_proven_before_anything_is_computed() {
+fn cookie_is_required_under_load() {
     let mut pair = Pair::fresh(Limits { handshakes: 0, ..Limits::default() });
     let mut first = transmits(&mut pair.endpoint).remove(0).bytes;
     let asked = first.len();
@@ -134,7 +134,7 @@ fn under_load_an_address_is_proven_before_anything_is_computed() {
 }
 
 #[test]
-fn an_initiation_that_is_replayed_opens_nothing() {
+fn replayed_initiation_is_refused() {
     let mut pair = Pair::fresh(Limits::default());
     let first = transmits(&mut pair.endpoint).remove(0).bytes;
     pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut first.clone());
@@ -151,7 +151,7 @@ fn an_initiation_that_is_replayed_opens_nothing() {
 }
 
 #[test]
-fn a_forged_response_does_not_disturb_the_true_one() {
+fn forged_response_is_ignored() {
     let mut pair = Pair::fresh(Limits::default());
     let mut first = transmits(&mut pair.endpoint).remove(0).bytes;
     pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut first);

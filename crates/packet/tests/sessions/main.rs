@@ -25,7 +25,7 @@ fn drops(machine: &Sessions, reason: DropReason) -> u64 {
 }
 
 #[test]
-fn each_datagram_passes_once_in_any_order() {
+fn datagrams_pass_once_in_any_order() {
     let mut pair = Pair::established();
     let datagrams: Vec<_> =
         (0..3000u32).map(|n| sealed(&mut pair.endpoint, pair.peer, &n.to_be_bytes())).collect();
@@ -40,7 +40,7 @@ fn each_datagram_passes_once_in_any_order() {
 }
 
 #[test]
-fn keys_change_every_two_minutes_and_none_is_lost_meanwhile() {
+fn rekey_loses_nothing() {
     let mut pair = Pair::established();
     let before = sealed(&mut pair.endpoint, pair.peer, b"on its way");
     for second in 1..=121 {
@@ -62,14 +62,14 @@ fn keys_change_every_two_minutes_and_none_is_lost_meanwhile() {
 }
 
 #[test]
-fn a_relay_that_comes_back_is_found_within_two_seconds() {
+fn restarted_relay_is_found_in_two_seconds() {
     let mut pair = Pair::established();
     pair.relay = machine(relay(), &[], Limits::default(), 99);
     let mut restored = None;
     for step in 1..60u64 {
         let now = at(100 * step);
         if step.is_multiple_of(2) {
-            pair.endpoint.ask(now, pair.peer, link(RELAY));
+            pair.endpoint.ping(now, pair.peer, link(RELAY));
         }
         pair.endpoint.handle_timeout(now);
         pair.exchange(now);
@@ -82,16 +82,16 @@ fn a_relay_that_comes_back_is_found_within_two_seconds() {
 }
 
 #[test]
-fn a_relay_whose_distance_is_known_is_found_soon_after_it_has_come_back() {
+fn restarted_relay_with_known_round_trip_is_found() {
     let mut pair = Pair::established();
-    pair.endpoint.ask(at(100), pair.peer, link(RELAY));
+    pair.endpoint.ping(at(100), pair.peer, link(RELAY));
     pair.exchange(at(100));
     events(&mut pair.endpoint);
     // It is gone for three seconds.
     let ask = |pair: &mut Pair, step: u64| {
         let now = at(100 * step);
         if step.is_multiple_of(2) {
-            pair.endpoint.ask(now, pair.peer, link(RELAY));
+            pair.endpoint.ping(now, pair.peer, link(RELAY));
         }
         pair.endpoint.handle_timeout(now);
         now
@@ -110,7 +110,7 @@ fn a_relay_whose_distance_is_known_is_found_soon_after_it_has_come_back() {
 }
 
 #[test]
-fn a_size_probe_is_as_long_as_was_asked_for_and_its_answer_is_short() {
+fn size_probe_has_requested_length() {
     let mut pair = Pair::established();
     events(&mut pair.endpoint);
     pair.endpoint.probe(at(100), pair.peer, link(RELAY), 1472);
@@ -127,7 +127,7 @@ fn a_size_probe_is_as_long_as_was_asked_for_and_its_answer_is_short() {
 }
 
 #[test]
-fn a_grant_that_expires_ends_its_session_and_a_clock_that_jumps_does_not() {
+fn expired_grant_ends_session_clock_jump_does_not() {
     let mut grant = grant_for(endpoint().public(), Relays::Any);
     grant.expires = at(100_000).unix;
     let mut pair = Pair::with_grant(Limits::default(), grant);
@@ -161,7 +161,7 @@ fn a_grant_that_expires_ends_its_session_and_a_clock_that_jumps_does_not() {
 }
 
 #[test]
-fn a_session_ends_at_its_greatest_age() {
+fn session_ends_at_maximum_age() {
     let mut grant = grant_for(endpoint().public(), Relays::Any);
     grant.extensions.session_max_age = Some(Duration::from_secs(60));
     let mut pair = Pair::with_grant(Limits::default(), grant);
@@ -175,7 +175,7 @@ fn a_session_ends_at_its_greatest_age() {
 }
 
 #[test]
-fn a_session_ends_with_the_trust_in_who_granted_it_and_its_neighbour_hears_of_it() {
+fn session_ends_with_trust_in_operator() {
     let mut pair = Pair::established();
     let (peer, identity) = (pair.peer_at_relay(), endpoint().public());
     events(&mut pair.relay);
@@ -205,7 +205,7 @@ fn a_session_ends_with_the_trust_in_who_granted_it_and_its_neighbour_hears_of_it
 }
 
 #[test]
-fn another_grant_is_shown_at_once() {
+fn changed_grant_is_sent() {
     let mut pair = Pair::established();
     let mut longer = grant_for(endpoint().public(), Relays::Any);
     longer.expires = at(9_000_000).unix;
@@ -216,12 +216,12 @@ fn another_grant_is_shown_at_once() {
 }
 
 #[test]
-fn a_neighbour_that_started_again_is_noticed_while_it_is_asked_over_two_ways() {
+fn restarted_neighbour_is_noticed_on_two_links() {
     let mut pair = Pair::established();
     for tick in 1..=10 {
         let now = at(1000 + 200 * tick);
-        pair.endpoint.ask(now, pair.peer, link(RELAY));
-        pair.endpoint.ask(now, pair.peer, Link::Overlay(7));
+        pair.endpoint.ping(now, pair.peer, link(RELAY));
+        pair.endpoint.ping(now, pair.peer, Link::Overlay(7));
         pair.endpoint.handle_timeout(now);
     }
     let initiations = transmits(&mut pair.endpoint);
@@ -229,7 +229,7 @@ fn a_neighbour_that_started_again_is_noticed_while_it_is_asked_over_two_ways() {
 }
 
 #[test]
-fn a_farewell_ends_a_session_at_once() {
+fn close_ends_session() {
     let mut pair = Pair::established();
     pair.endpoint.close(pair.peer);
     pair.exchange(at(50));
@@ -238,7 +238,7 @@ fn a_farewell_ends_a_session_at_once() {
 }
 
 #[test]
-fn one_identity_takes_its_share_of_neighbours() {
+fn neighbours_per_identity_are_bounded() {
     let limits = Limits { peers: 100, peers_each: 3, ..Limits::default() };
     let mut relay = machine(relay(), &[], limits, 12);
     let mut answers = 0;
@@ -255,7 +255,7 @@ fn one_identity_takes_its_share_of_neighbours() {
 
 /// A gateway that restarts again and again, or with more workers than are allowed.
 #[test]
-fn who_is_silent_makes_room_for_another_of_the_same_identity() {
+fn silent_peer_is_evicted_for_same_identity() {
     let limits = Limits { peers_each: 3, ..Limits::default() };
     let mut relay = machine(relay(), &[], limits, 12);
     let mut ask = |seed: u8, millis: u64| {
@@ -272,7 +272,7 @@ fn who_is_silent_makes_room_for_another_of_the_same_identity() {
 }
 
 #[test]
-fn relays_have_as_many_workers_as_they_want() {
+fn workers_share_an_identity() {
     let limits = Limits { peers_each: 3, ..Limits::default() };
     let mut relay = machine(relay(), &[endpoint().public()], limits, 12);
     for seed in 20..30 {
@@ -285,7 +285,7 @@ fn relays_have_as_many_workers_as_they_want() {
 }
 
 #[test]
-fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
+fn endpoints_seal_end_to_end() {
     // The same machine between endpoints, one link over the Internet and one over relays: the first
     // copy is accepted.
     let mut pair = Pair::established();
@@ -310,7 +310,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn what_is_altered_or_cut_changes_nothing(
+    fn altered_datagrams_are_dropped(
         which in 0usize..4, flip in any::<prop::sample::Index>(), bit in 0u8..8,
         cut in prop::option::of(any::<prop::sample::Index>()), to_relay: bool,
     ) {
@@ -337,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_reflected_changes_nothing(payload in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn reflected_datagrams_are_dropped(payload in prop::collection::vec(any::<u8>(), 0..100)) {
         let mut pair = Pair::fresh(Limits::default());
         let mut seen = transmits(&mut pair.endpoint);
         pair.relay.handle_datagram(at(1), link(ENDPOINT), &mut seen[0].bytes.clone());
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_from_strangers_gets_no_byte_back(
+    fn noise_gets_no_answer(
         mut bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 0x10u8..0x17, limits: bool,
     ) {
         let limits = Limits { handshakes: if limits { 0 } else { 100 }, ..Limits::default() };

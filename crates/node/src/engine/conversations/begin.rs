@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// Returns whether datagrams of `from` are delivered to `to` under that address.
-    fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
+    fn preserves_source(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let mut rules = self.config.preserve_source.iter();
         from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
@@ -59,7 +59,7 @@ impl Engine {
         let Some(from) = from else { return true };
         let is_kept = match whole_packets(Some(from), to) {
             Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
-            None => self.keeps(from, to),
+            None => self.preserves_source(from, to),
         };
         let grant = self.sessions.grant_of(peer);
         !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
@@ -108,13 +108,16 @@ impl Engine {
     ) -> Option<()> {
         let device = whole_packets(from, to).and(self.tunnel.as_ref());
         let device = device.map(|tunnel| Arc::clone(&tunnel.device));
-        let kept = from.filter(|from| device.is_some() || self.keeps(*from, to));
+        let preserved_source =
+            from.filter(|from| device.is_some() || self.preserves_source(*from, to));
         let mark = self.config.delivery_mark();
         let own = match device {
-            Some(device) => kept.map(|from| (from, Local::Device(device))),
-            None => kept.and_then(|from| Some((from, Local::bind_as(from, to, mark).ok()?))),
+            Some(device) => preserved_source.map(|from| (from, Local::Device(device))),
+            None => {
+                preserved_source.and_then(|from| Some((from, Local::bind_as(from, to, mark).ok()?)))
+            }
         };
-        let (kept, local) = match own {
+        let (preserved_source, local) = match own {
             Some((from, local)) => (Some(from), local),
             None => {
                 let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
@@ -123,24 +126,25 @@ impl Engine {
         };
         // A client whose gateway has restarted, or which uses another one: replies must go to the
         // newest.
-        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
+        let older =
+            preserved_source.and_then(|from| self.by_preserved_source.get(&(from, to)).copied());
         older.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Replaced));
         let ends = (conversation, carriage, to);
-        let origin = Origin::told(from);
-        let inbound = Inbound { kept, origin, ..Inbound::new(now, local, far, ends) };
+        let origin = Origin::of_source(from);
+        let inbound = Inbound { preserved_source, origin, ..Inbound::new(now, local, far, ends) };
         let id = self.add_inbound(now, inbound)?;
         self.fresh.push(id);
         Some(())
     }
 
     pub(in crate::engine) fn add_inbound(&mut self, now: Now, mut inbound: Inbound) -> Option<u32> {
-        self.make_room_for_inbound(now);
+        self.evict_inbound(now);
         inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
         let salt = self.next_salt();
         let (far, conversation) = (inbound.far, inbound.conversation);
-        let kept = inbound.kept.map(|from| (from, inbound.to));
+        let preserved_source = inbound.preserved_source.map(|from| (from, inbound.to));
         let id = self.inbound.insert(salt, inbound)?;
-        self.kept.extend(kept.map(|ends| (ends, id)));
+        self.by_preserved_source.extend(preserved_source.map(|ends| (ends, id)));
         self.inbound_ids.insert((far, conversation), id);
         self.fars.entry(far).or_default();
         Some(id)

@@ -12,9 +12,9 @@ use super::super::TICK;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };
-use super::{Local, MOST, Written};
-use crate::listener::{HeldQueue, Queue};
-use crate::mailbox::Order;
+use super::{DatagramMeta, Local, MOST};
+use crate::listener::{Queue, QueueGuard};
+use crate::mailbox::Command;
 
 /// Gateways 1 and 5 before far endpoint 4, and a route from each to one application behind that.
 struct World {
@@ -45,7 +45,7 @@ impl World {
 
     /// Has one of a gateway's applications write something, a little later than the one before.
     fn write(&mut self, number: u8, source: usize) {
-        let (route, by) = (self.route(number), Written::by(address(source)));
+        let (route, by) = (self.route(number), DatagramMeta::by(address(source)));
         self.hosts.now.steady = self.hosts.now.steady + Duration::from_millis(1);
         let now = self.hosts.now;
         self.hosts.at(number).take_application(now, route, by, b"any");
@@ -84,7 +84,7 @@ fn address(source: usize) -> SocketAddr {
 }
 
 #[test]
-fn where_conversations_begin_the_one_that_was_silent_longest_makes_room() {
+fn outbound_limit_evicts_longest_silent() {
     let mut world = World::new();
     let mut talked_in = None;
     for source in 0..MOST * 3 {
@@ -105,7 +105,7 @@ fn where_conversations_begin_the_one_that_was_silent_longest_makes_room() {
 }
 
 #[test]
-fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
+fn inbound_limit_evicts_from_largest_gateway() {
     let mut world = World::new();
     (0..3).for_each(|source| world.send_message(5, source));
     (0..MOST).for_each(|source| world.send_message(1, source));
@@ -127,11 +127,11 @@ fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
 
 /// A server's datagram after a long silence arrives.
 #[test]
-fn what_is_said_after_a_long_silence_comes() {
+fn reply_after_long_silence_is_delivered() {
     let mut world = World::new();
     let client = UdpSocket::bind(loopback()).unwrap();
     client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-    let (route, by) = (world.route(1), Written::by(client.local_addr().unwrap()));
+    let (route, by) = (world.route(1), DatagramMeta::by(client.local_addr().unwrap()));
     let now = world.hosts.now;
     world.hosts.at(1).take_application(now, route, by, b"hello");
     world.hosts.exchange();
@@ -141,7 +141,7 @@ fn what_is_said_after_a_long_silence_comes() {
     let engine = world.hosts.at(4);
     let id = engine.inbound.ids().next().expect("the conversation ends here still");
     let server = engine.inbound.get(id).unwrap().to;
-    engine.take_reply(now, id, Written::by(server), b"at last");
+    engine.take_reply(now, id, DatagramMeta::by(server), b"at last");
     engine.flush();
     world.hosts.exchange();
     let mut buffer = [0; 16];
@@ -152,11 +152,11 @@ fn what_is_said_after_a_long_silence_comes() {
 
 /// A flow that a program has accepted lasts as long as the other side's.
 #[test]
-fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
+fn accepted_flow_survives_long_silence() {
     let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
     let to: SocketAddr = ([127, 0, 0, 2], 9).into();
-    let queue = HeldQueue(Arc::new(Queue::new().unwrap()));
-    hosts.order(4, Order::Listen { number: 0, to, queue });
+    let queue = QueueGuard(Arc::new(Queue::new().unwrap()));
+    hosts.send_command(4, Command::Listen { number: 0, to, queue });
     let far = hosts.hop(4);
     // The second one keeps the gateways' session alive.
     let [flow, _other] = [0; 2].map(|_| {
@@ -166,18 +166,18 @@ fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
         )
     });
     hosts.pass(Duration::from_secs(1));
-    let (now, by) = (hosts.now, Written::by(([0, 0, 0, 0], 0).into()));
+    let (now, by) = (hosts.now, DatagramMeta::by(([0, 0, 0, 0], 0).into()));
     let route = *hosts.at(1).flows.get(&flow).unwrap();
     hosts.at(1).take_application(now, route, by, b"hello");
     hosts.exchange();
     hosts.pass(super::IDLE * 2);
     let id = *hosts.at(4).accepted.values().next().expect("silent, and there");
     let now = hosts.now;
-    hosts.at(4).take_reply(now, id, Written::by(to), b"at last");
+    hosts.at(4).take_reply(now, id, DatagramMeta::by(to), b"at last");
     hosts.at(4).flush();
     hosts.exchange();
     assert_eq!(hosts.at(1).counts.snapshot().delivered, 1);
-    hosts.order(1, Order::Close { flow });
+    hosts.send_command(1, Command::Close { flow });
     hosts.pass(super::IDLE - TICK * 2);
     assert_eq!(hosts.at(4).accepted.len(), 1, "what was said last may still come");
     hosts.pass(TICK * 4);
@@ -187,12 +187,12 @@ fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
 /// Packets with a budget of 300 ms that this process fetches late, since it has stood still, are
 /// dropped.
 #[test]
-fn what_has_waited_for_longer_than_its_budget_is_dropped_and_counted() {
+fn late_packets_are_dropped_and_counted() {
     let mut world = World::new();
     let carriage = Carriage { budget_ms: 300, ..Carriage::DIRECT };
     let route = world.route(1);
     world.hosts.at(1).routes.get_mut(route).unwrap().delivery.carriage = carriage;
-    let (now, by) = (world.hosts.now, Written::by(address(0)));
+    let (now, by) = (world.hosts.now, DatagramMeta::by(address(0)));
     for (age_ms, delivered) in [(0, 1), (299, 2), (301, 2), (20_000, 2)] {
         let engine = world.hosts.at(1);
         engine.note_age(Some(Duration::from_millis(age_ms)));

@@ -13,8 +13,8 @@ impl Engine {
             inbound.local.flush(&self.counts);
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
             self.joiner.remove(inbound.far, inbound.conversation);
-            if let Some(from) = inbound.kept {
-                self.kept.remove(&(from, inbound.to));
+            if let Some(from) = inbound.preserved_source {
+                self.by_preserved_source.remove(&(from, inbound.to));
             }
             self.ends_are_due |= inbound.end.is_some();
             self.forget_accepted(id, inbound.local);
@@ -23,7 +23,7 @@ impl Engine {
 
     /// Drops conversations that are over. One is kept as long as its far endpoint's session,
     /// however silent it is: what a server sends after an hour arrives, as it would without
-    /// gateways. `room` bounds how many there are.
+    /// gateways. `eviction` bounds how many there are.
     pub(in crate::engine) fn maintain_conversations(&mut self, now: Now) {
         let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
         let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);
@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Notifies the other endpoints of a conversation that it is over.
-    pub(in crate::engine) fn tell_over(&mut self, now: Now, route: u32, conversation: u32) {
+    pub(in crate::engine) fn report_over(&mut self, now: Now, route: u32, conversation: u32) {
         let members = self.routes.get(route).map(|route| match &route.part {
             Part::Head(group) => group.members().to_vec(),
             Part::Alone | Part::Member => vec![],
@@ -97,7 +97,7 @@ impl Engine {
             if let Some(far) = self.routes.get(at).map(|route| route.far)
                 && self.sessions.is_open(far)
             {
-                self.tell_far(now, far, &Message::Over { conversation });
+                self.send_to_far(now, far, &Message::Over { conversation });
             }
         }
     }

@@ -19,7 +19,7 @@ use super::{MOST, SERVED_FOR};
 /// The last report on such a flow.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
-    heard: Timestamp,
+    received: Timestamp,
     label: u32,
     service: Service,
     /// The gateway along whose path it comes, where another has opened that.
@@ -39,10 +39,10 @@ impl Expectations {
         gateway: Option<PublicIdentity>,
     ) {
         if !self.0.contains_key(&flow) && self.0.len() >= MOST {
-            self.0.retain(|_, it| now.steady.since(it.heard) < SERVED_FOR);
+            self.0.retain(|_, it| now.steady.since(it.received) < SERVED_FOR);
         }
         if self.0.contains_key(&flow) || self.0.len() < MOST {
-            self.0.insert(flow, Expected { heard: now.steady, label, service, gateway });
+            self.0.insert(flow, Expected { received: now.steady, label, service, gateway });
         }
     }
 }
@@ -57,7 +57,7 @@ impl Engine {
         (incoming, outgoing): (FlowNumber, FlowNumber),
     ) {
         let expected = self.services.ends.expected.0.remove(&incoming);
-        let recent = expected.filter(|it| now.steady.since(it.heard) < SERVED_FOR);
+        let recent = expected.filter(|it| now.steady.since(it.received) < SERVED_FOR);
         let Some(Expected { label, service, gateway, .. }) = recent else { return };
         if !self.is_served_along(label, (peer, gateway)) {
             return;
@@ -65,7 +65,7 @@ impl Engine {
         if let Some(far) = self.fars.get_mut(&peer) {
             far.presume_path(now, label);
         }
-        self.sessions.ask(now, peer, Link::Overlay(label));
+        self.sessions.ping(now, peer, Link::Overlay(label));
         let place = self.labels.get(label).and_then(Label::place);
         self.served_to_here(now, (label, incoming, service), place);
         self.maintain_end(now, outgoing);

@@ -30,7 +30,7 @@ pub(in super::super) fn name(service: Service) -> &'static str {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct FlowsOfEnd {
     /// Of the outgoing flow, as its receiver reports.
-    pub(in super::super) told: FlowStatistics,
+    pub(in super::super) reported: FlowStatistics,
     pub(in super::super) received: FlowStatistics,
     pub(in super::super) sent_by: Service,
     pub(in super::super) comes_by: Service,
@@ -43,15 +43,15 @@ pub(in super::super) struct FlowsOfEnd {
 /// Relays cannot tell the flows of forwarded packets apart, and charge them to the first flow of
 /// the path that they know: each flow's share of the charge is its share of the bytes.
 #[derive(Debug, Default)]
-pub(in super::super) struct ByWays(BTreeMap<PeerId, (u64, Billed)>);
+pub(in super::super) struct ForwardedBills(BTreeMap<PeerId, (u64, Billed)>);
 
-impl ByWays {
+impl ForwardedBills {
     fn billed(&self, end: &End) -> Billed {
         match self.0.get(&end.far) {
-            Some((bytes, billed)) if end.carrier == Carrier::Ways => {
+            Some((bytes, billed)) if end.carrier == Carrier::Paths => {
                 billed.part(end.sent.bytes as f64 / (*bytes).max(1) as f64)
             }
-            _ => end.accounting.told(),
+            _ => end.accounting.billed(),
         }
     }
 }
@@ -61,10 +61,10 @@ impl Ends {
     pub(in super::super) fn flows_of(&self, outgoing: FlowNumber) -> Option<FlowsOfEnd> {
         let end = self.by_outgoing.get(&outgoing)?;
         Some(FlowsOfEnd {
-            told: end.told,
+            reported: end.reported,
             received: end.received,
             sent_by: end.service(),
-            comes_by: end.heard.map_or(end.carriage.service, |(_, service)| service),
+            comes_by: end.confirmed.map_or(end.carriage.service, |(_, service)| service),
             relay: end.relay,
         })
     }
@@ -94,7 +94,7 @@ impl Ends {
         &self,
         outgoing: FlowNumber,
         far: &str,
-        by_ways: &ByWays,
+        forwarded_bills: &ForwardedBills,
     ) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
         let service = end.carried_by();
@@ -121,10 +121,10 @@ impl Ends {
             bytes,
             copies,
             resent,
-            statistics: Some(end.told),
+            statistics: Some(end.reported),
             internet_loss: end.internet_loss,
             longest: None,
-            billed: Some(by_ways.billed(end)),
+            billed: Some(forwarded_bills.billed(end)),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
         let (direction, statistics) = (Direction::Received, Some(end.received));
@@ -148,12 +148,12 @@ impl Ends {
 
     /// Returns the traffic to each far endpoint by plain forwarding, and what relays have sent of
     /// it.
-    pub(in super::super) fn by_ways(&self) -> ByWays {
-        let mut all = ByWays::default();
-        for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Ways) {
+    pub(in super::super) fn forwarded_bills(&self) -> ForwardedBills {
+        let mut all = ForwardedBills::default();
+        for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Paths) {
             let (bytes, billed) = all.0.entry(end.far).or_default();
             *bytes += end.sent.bytes;
-            *billed = [*billed, end.accounting.told()].into_iter().sum();
+            *billed = [*billed, end.accounting.billed()].into_iter().sum();
         }
         all
     }
@@ -165,11 +165,11 @@ impl Ends {
         now: Timestamp,
         (from, identity): (PeerId, Option<PublicIdentity>),
         outgoing: FlowNumber,
-        (role, told): (Role, LeftRelay),
+        (role, report): (Role, LeftRelay),
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {
-            end.accounting.take(now, (role, identity.filter(|_| role == Role::Ingress)), told);
+            end.accounting.take(now, (role, identity.filter(|_| role == Role::Ingress)), report);
         }
     }
 
@@ -183,35 +183,38 @@ impl Engine {
     /// Returns the status of the flows that begin or end here.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
-        let by_ways = self.services.ends.by_ways();
+        let forwarded_bills = self.services.ends.forwarded_bills();
         for (head, group) in self.heads() {
             let listen = self.routes.get(head).and_then(|route| route.local.address());
-            let told = self.report_group(now, head, group).into_iter();
-            flows.extend(told.map(|flow| FlowStatus { listen, ..flow }));
+            let statuses = self.report_group(now, head, group).into_iter();
+            flows.extend(statuses.map(|flow| FlowStatus { listen, ..flow }));
         }
         for route in self.routes.values().filter(|route| matches!(route.part, Part::Alone)) {
             let (listen, to) = (route.local.address(), route.to);
-            let told = match route.end {
-                Some(end) => self.services.ends.report(end, &self.name_of(route.far), &by_ways),
+            let statuses = match route.end {
+                Some(end) => {
+                    self.services.ends.report(end, &self.name_of(route.far), &forwarded_bills)
+                }
                 None => vec![self.plain_report(now, route)],
             };
             let from = flows.len();
             let longest = self.longest(route);
-            let told = told.into_iter();
-            flows.extend(told.map(|flow| FlowStatus { listen, to, longest, ..flow }));
+            let statuses = statuses.into_iter();
+            flows.extend(statuses.map(|flow| FlowStatus { listen, to, longest, ..flow }));
             if let Local::Flow(held) = &route.local {
                 held.0.set_status(&flows[from..]);
             }
         }
         for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
             if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
-                let told = self.services.ends.report(end, &self.name_of(inbound.far), &by_ways);
-                held.0.set_status(&told);
+                let statuses =
+                    self.services.ends.report(end, &self.name_of(inbound.far), &forwarded_bills);
+                held.0.set_status(&statuses);
             }
         }
         let own: BTreeSet<FlowNumber> = self.routes.values().filter_map(|it| it.end).collect();
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
-            flows.extend(self.services.ends.report(flow, &self.name_of(far), &by_ways));
+            flows.extend(self.services.ends.report(flow, &self.name_of(far), &forwarded_bills));
         }
         flows.extend(self.report_rendezvous());
         flows

@@ -55,7 +55,7 @@ impl RoundTrips {
 
 impl Selection {
     pub(in super::super) fn new(budget: Duration, bearable: Ratio, assumed: Assumed) -> Self {
-        let told =
+        let configured =
             assumed.costs.map(|ServiceCosts { coding, caching, forwarding, loss }| ToldCosts {
                 costs: BTreeMap::from([
                     (PacketService::Coding, coding),
@@ -67,7 +67,7 @@ impl Selection {
         Self {
             demand: Demand { budget, bearable },
             assumed,
-            costs: FlowCosts::new(told, assumed.coding.rates()),
+            costs: FlowCosts::new(configured, assumed.coding.rates()),
             queue: StandingQueue::default(),
             keeper: None,
             why: "its paths are not measured yet",
@@ -125,8 +125,8 @@ impl Selection {
     }
 
     /// Evaluates a report. Returns the service, when it changes.
-    pub(super) fn observe(&mut self, told: &Feedback) -> Option<Service> {
-        let Feedback { expected, in_time, lost_by_internet, .. } = *told;
+    pub(super) fn observe(&mut self, feedback: &Feedback) -> Option<Service> {
+        let Feedback { expected, in_time, lost_by_internet, .. } = *feedback;
         let report = Report { expected, in_time, lost_by_internet };
         self.costs.note_report(report);
         let change = self.keeper.as_mut()?.observe(report);
@@ -148,7 +148,8 @@ impl Selection {
     fn path(&self, measured: RoundTrips) -> PacketPath {
         let RoundTrips { internet, overlay, access, far_access } = measured;
         let access = access.min(overlay / 2) / 2;
-        let far_access = far_access.map_or(access, |told| (told / 2).min(overlay / 2 - access));
+        let far_access =
+            far_access.map_or(access, |round_trip| (round_trip / 2).min(overlay / 2 - access));
         PacketPath {
             internet: internet / 2,
             source_access: access,
@@ -206,7 +207,7 @@ mod tests {
         RoundTrips { internet: ms(160), overlay: ms(180), access: ms(10), far_access }
     }
 
-    fn told(lost: u64) -> Feedback {
+    fn feedback(lost: u64) -> Feedback {
         let flow = FlowNumber(1);
         let in_time = 1000 - lost;
         let (late, recovered) = (0, [0; 3]);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_cheapest_that_is_fast_enough() {
+    fn selection_begins_with_cheapest() {
         assert_eq!(begun(150).1, Service::Direct);
         let (selection, service) = begun(70);
         assert_eq!(
@@ -224,33 +225,33 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_losses_buy_the_next_dearer_service_within_the_budget() {
+    fn loss_reports_raise_service() {
         let (mut selection, _) = begun(150);
-        assert_eq!(selection.observe(&told(50)), None);
-        assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
+        assert_eq!(selection.observe(&feedback(50)), None);
+        assert_eq!(selection.observe(&feedback(50)), Some(Service::Coding));
         assert_eq!(selection.why(), "another lost too much or came late");
         // Where the receiver is far from its relay, only forwarding is fast enough.
         let mut selection = unmeasured(ms(150));
         selection.begin(at(0), measured(Some(ms(120))));
-        selection.observe(&told(50));
-        assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
+        selection.observe(&feedback(50));
+        assert_eq!(selection.observe(&feedback(50)), Some(Service::Forwarding));
         // Coding takes too long within 115 ms: 80 ms, 5 ms to notice, 10 ms to request, the wait
         // for the block, 10 ms for helpers.
         let (mut selection, _) = begun(115);
-        selection.observe(&told(50));
-        assert_eq!(selection.observe(&told(50)), Some(Service::Caching));
+        selection.observe(&feedback(50));
+        assert_eq!(selection.observe(&feedback(50)), Some(Service::Caching));
     }
 
     /// Returns the services that a flow passes through as the Internet's loss goes on.
     fn ladder(assumed: Assumed) -> Vec<Service> {
         let mut selection = Selection::new(ms(300), Ratio::new(0.01).unwrap(), assumed);
         let mut ladder = vec![selection.begin(at(0), measured(None))];
-        ladder.extend((0..10).filter_map(|_| selection.observe(&told(50))));
+        ladder.extend((0..10).filter_map(|_| selection.observe(&feedback(50))));
         ladder
     }
 
     #[test]
-    fn services_stand_in_the_order_of_what_they_are_told_to_cost() {
+    fn services_are_ordered_by_configured_cost() {
         let by_parts = ladder(Assumed::default());
         let all = [Service::Direct, Service::Coding, Service::Caching, Service::Forwarding];
         assert_eq!(by_parts, all, "by what leaves relays");
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_open_for_long_make_coding_slow() {
+    fn long_blocks_slow_coding() {
         // 80 ms, 5 ms to notice, 10 ms to request, 10 ms for helpers, and the rest of a block's
         // time when the request arrives.
         let first_bought = |within| {
@@ -273,15 +274,15 @@ mod tests {
             let assumed = Assumed { coding, ..Assumed::default() };
             let mut selection = Selection::new(ms(130), Ratio::new(0.01).unwrap(), assumed);
             selection.begin(at(0), measured(None));
-            selection.observe(&told(50));
-            selection.observe(&told(50))
+            selection.observe(&feedback(50));
+            selection.observe(&feedback(50))
         };
         assert_eq!(first_bought(ms(10)), Some(Service::Coding));
         assert_eq!(first_bought(ms(60)), Some(Service::Caching));
     }
 
     #[test]
-    fn the_planner_takes_relays_to_code_as_they_do() {
+    fn planner_and_relays_share_coding_rates() {
         assert_eq!(Assumed::default().coding, BlockCoding::default());
     }
 
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_gets_slower_than_the_budget_is_left() {
+    fn slow_path_is_left() {
         let (mut selection, _) = begun(150);
         let slow = RoundTrips { internet: ms(320), ..measured(None) };
         let direct = |_| (Service::Direct, Spent::default());
@@ -316,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn coding_that_is_billed_dearer_than_caching_gives_way_to_it() {
+    fn coding_billed_dearer_yields_to_caching() {
         let (mut selection, _) = begun(150);
-        selection.observe(&told(50));
-        assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
+        selection.observe(&feedback(50));
+        assert_eq!(selection.observe(&feedback(50)), Some(Service::Coding));
         // No flow shares its blocks: each packet goes as a copy, and some more.
         let alone = |second: u64| {
             let (packets, bytes) = (second * 100, second * 100_000);
@@ -328,7 +329,7 @@ mod tests {
             (Service::Coding, Spent { packets, bytes, copied: packets, ingress, egress })
         };
         // The Internet's loss stays above the limit.
-        let recovered = Feedback { in_time: 1000, ..told(50) };
+        let recovered = Feedback { in_time: 1000, ..feedback(50) };
         let without_accounting: Vec<Service> =
             (0..100).filter_map(|_| selection.observe(&recovered)).collect();
         assert_eq!(without_accounting, []);

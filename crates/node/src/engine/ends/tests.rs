@@ -10,7 +10,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, PricePerGb, Ratio};
 
 use super::super::TICK;
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::NodeConfig;
@@ -64,7 +64,7 @@ impl World {
         while self.hosts.now.steady < end {
             let (now, route) = (self.hosts.now, self.route);
             for _ in 0..IN_A_TICK {
-                let by = Written::by(([10, 0, 0, 1], 1).into());
+                let by = DatagramMeta::by(([10, 0, 0, 1], 1).into());
                 self.hosts.at(1).take_application(now, route, by, &[7; 1000]);
             }
             self.hosts.exchange();
@@ -87,7 +87,7 @@ fn services(seen: &[(String, String)]) -> Vec<&str> {
 }
 
 #[test]
-fn coding_gives_way_to_caching_where_the_relays_bill_more_for_it() {
+fn dearer_coding_yields_to_caching() {
     let mut world = World::new(0.1);
     assert_eq!(services(&world.run(5)), ["direct"]);
     world.hosts.lose_each(1, 4, 20);
@@ -103,7 +103,7 @@ fn coding_gives_way_to_caching_where_the_relays_bill_more_for_it() {
 }
 
 #[test]
-fn what_relays_bill_nothing_for_is_compared_by_what_leaves_them() {
+fn unbilled_services_are_compared_by_bytes() {
     let mut world = World::new(0.0);
     world.hosts.lose_each(1, 4, 20);
     world.run(20);
@@ -112,7 +112,7 @@ fn what_relays_bill_nothing_for_is_compared_by_what_leaves_them() {
 }
 
 #[test]
-fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fast() {
+fn slow_service_is_left_and_retried() {
     let mut world = World::new(0.0);
     assert_eq!(services(&world.run(5)), ["direct"]);
     world.internet = Some(Duration::from_millis(400));
@@ -136,7 +136,7 @@ fn cached() -> Carriage {
 
 /// Packets are copied from the first one where the path is open, whenever their flow begins.
 #[test]
-fn first_packets_of_a_flow_that_begins_later_are_copied() {
+fn first_packets_of_later_flow_are_copied() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
@@ -148,7 +148,7 @@ fn first_packets_of_a_flow_that_begins_later_are_copied() {
         hosts.at(1).add_route(now, local, to, &delivery).unwrap()
     };
     let send = |hosts: &mut Hosts, route| {
-        let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let (now, by) = (hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         (0..5).for_each(|_| hosts.at(1).take_application(now, route, by, &[7; 1000]));
         hosts.exchange();
     };
@@ -165,7 +165,7 @@ fn first_packets_of_a_flow_that_begins_later_are_copied() {
 
 /// Once a flow is left to the Internet, its receiver waits for no recovery.
 #[test]
-fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
+fn direct_flow_receiver_does_not_wait() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
@@ -175,7 +175,7 @@ fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
-    let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+    let (now, by) = (hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
     hosts.at(1).take_application(now, route, by, &[7; 1000]);
     hosts.exchange();
     hosts.pass(Duration::from_secs(2));
@@ -199,7 +199,7 @@ fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
 /// With caching, packets that are too long for the Internet path go over the relays, as with
 /// forwarding.
 #[test]
-fn what_is_too_long_for_the_internet_goes_over_the_relays() {
+fn oversized_for_internet_uses_relays() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
@@ -220,7 +220,7 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     engine.fars.get_mut(&far).unwrap().mtus.internet = internet;
     hosts.lose_each(1, 4, 1);
     for _ in 0..12 {
-        let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let (now, by) = (hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         hosts.at(1).take_application(now, route, by, &[7; 1300]);
         hosts.exchange();
         hosts.pass(TICK);

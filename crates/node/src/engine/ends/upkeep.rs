@@ -46,10 +46,9 @@ impl Engine {
         }
         // Replies use the same path in the other direction.
         far.label = Some(label);
-        let before = end.heard.replace((now.steady, service));
-        let is_other = before.is_none_or(|(heard, before)| {
-            before != service || now.steady.since(heard) >= SERVED_FOR
-        });
+        let before = end.confirmed.replace((now.steady, service));
+        let is_other = before
+            .is_none_or(|(at, before)| before != service || now.steady.since(at) >= SERVED_FOR);
         if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
             (end.carriage.service, end.carrier) = (service, Carrier::Machines);
         }
@@ -72,7 +71,7 @@ impl Engine {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
         let Some(far) = self.fars.get(&end.far) else { return };
         end.select(now.steady, far, &self.leg_round_trips);
-        let is_served = end.heard.is_some_and(|(heard, _)| now.steady.since(heard) < SERVED_FOR);
+        let is_served = end.confirmed.is_some_and(|(at, _)| now.steady.since(at) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
         let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
         let path =
@@ -93,12 +92,12 @@ impl Engine {
             self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
         }
         let is_said = match service {
-            Service::Direct => end.leaving_words > 0,
+            Service::Direct => end.leaving_messages > 0,
             Service::Forwarding | Service::Caching | Service::Coding => path.is_some(),
         };
         if let Some((relay, label)) = path.filter(|_| is_said) {
-            end.leaving_words = match service {
-                Service::Direct => end.leaving_words - 1,
+            end.leaving_messages = match service {
+                Service::Direct => end.leaving_messages - 1,
                 _ => LEAVING_WORDS,
             };
             self.send_message(relay, &Message::Serve { label, flow: outgoing, service });

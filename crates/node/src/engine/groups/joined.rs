@@ -22,9 +22,9 @@ impl Joined {
         &self,
         packet: PacketId,
         sealed: &[u8],
-        room: &'a mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
     ) -> Option<(PeerId, &'a [u8])> {
-        Some((self.far, self.keys.open(packet, sealed, room)?))
+        Some((self.far, self.keys.open(packet, sealed, buffer)?))
     }
 }
 
@@ -45,13 +45,13 @@ impl Engine {
                 let joined = self.services.joined.entry(flow).or_insert_with(fresh);
                 joined.keys.learn(flow, epoch, key);
                 let is_served = self.services.ends.is_served(flow);
-                self.tell_far(now, peer, &Message::GroupKnown { flow, epoch, is_served });
+                self.send_to_far(now, peer, &Message::GroupKnown { flow, epoch, is_served });
             }
             Message::GroupKnown { flow, epoch, is_served } if self.is_member(flow, peer) => {
                 if let Some(group) = self.group_of(flow) {
-                    let standing = group.standings.entry(peer).or_default();
-                    standing.epoch = Some(epoch);
-                    standing.served = is_served.then_some(now.steady);
+                    let member_state = group.member_states.entry(peer).or_default();
+                    member_state.epoch = Some(epoch);
+                    member_state.served = is_served.then_some(now.steady);
                 }
             }
             _ => add(&self.counts.dropped, 1),
@@ -67,6 +67,7 @@ impl Engine {
     /// seals alone cannot tell.
     pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
         let joined = self.services.joined.get(&packet.flow);
-        joined.is_some_and(|joined| joined.far == peer) && self.services.receiver.has_taken(packet)
+        joined.is_some_and(|joined| joined.far == peer)
+            && self.services.receiver.has_arrived(packet)
     }
 }

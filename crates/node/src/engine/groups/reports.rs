@@ -8,19 +8,19 @@ use tradewind_units::{Ratio, Timestamp};
 
 use super::super::Engine;
 use super::super::accounting::Role;
-use super::super::ends::{ByWays, name};
+use super::super::ends::{ForwardedBills, name};
 use super::super::routes::{Part, Route};
 use super::Group;
 use crate::status::{Billed, Direction, FlowStatus};
 
 impl Engine {
     /// Records a member's report on the flow; `false` when the flow is no group's.
-    pub(in super::super) fn note_group_report(&mut self, from: PeerId, told: &Feedback) -> bool {
-        let Some(group) = self.group_of(told.flow) else { return false };
-        if let Some(standing) = group.standings.get_mut(&from) {
-            standing.told.add(told);
-            let share = told.lost_by_internet as f64 / told.expected.max(1) as f64;
-            standing.internet_loss = Ratio::new(share).ok();
+    pub(in super::super) fn note_group_report(&mut self, from: PeerId, report: &Feedback) -> bool {
+        let Some(group) = self.group_of(report.flow) else { return false };
+        if let Some(member_state) = group.member_states.get_mut(&from) {
+            member_state.reported.add(report);
+            let share = report.lost_by_internet as f64 / report.expected.max(1) as f64;
+            member_state.internet_loss = Ratio::new(share).ok();
         }
         true
     }
@@ -39,7 +39,7 @@ impl Engine {
         &mut self,
         now: Timestamp,
         (label, flow): (u32, FlowNumber),
-        (role, told): (Role, LeftRelay),
+        (role, report): (Role, LeftRelay),
     ) {
         let Some(head) = self.groups.get(&flow).copied() else { return };
         let leads_there =
@@ -50,7 +50,7 @@ impl Engine {
         });
         let Some(from) = relay.map(|relay| (role, relay.identity)) else { return };
         if let Some(group) = self.group_of(flow) {
-            group.accounting.take(now, from, told);
+            group.accounting.take(now, from, report);
         }
     }
 
@@ -71,15 +71,15 @@ impl Engine {
         head: u32,
         group: &Group,
     ) -> Vec<FlowStatus> {
-        let mut told = Vec::new();
+        let mut statuses = Vec::new();
         for (place, route) in self.members_of(head).enumerate() {
-            let (is_first, none) = (place == 0, ByWays::default());
+            let (is_first, none) = (place == 0, ForwardedBills::default());
             let sent = self.report_member(now, group, route);
             let (copies, resent) = (group.sent.copies, group.sent.resent);
-            told.push(FlowStatus {
+            statuses.push(FlowStatus {
                 copies: if is_first { copies } else { 0 },
                 resent: if is_first { resent } else { 0 },
-                billed: is_first.then(|| group.accounting.told()),
+                billed: is_first.then(|| group.accounting.billed()),
                 ..sent
             });
             let replies = route
@@ -88,13 +88,13 @@ impl Engine {
             let came =
                 |flow: &FlowStatus| flow.direction == Direction::Received && flow.packets > 0;
             let replies = replies.into_iter().flatten().filter(came);
-            told.extend(replies.map(|flow| FlowStatus { to: route.to, ..flow }));
+            statuses.extend(replies.map(|flow| FlowStatus { to: route.to, ..flow }));
         }
-        told
+        statuses
     }
 
     fn report_member(&self, now: Now, group: &Group, route: &Route) -> FlowStatus {
-        let standing = group.standings.get(&route.far);
+        let member_state = group.member_states.get(&route.far);
         let is_up = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
         let is_in_reach = self.is_in_reach(now, group, route.far);
         let why = match (is_up, is_in_reach) {
@@ -114,8 +114,10 @@ impl Engine {
             bytes: group.sent.bytes,
             copies: 0,
             resent: 0,
-            statistics: Some(standing.map(|standing| standing.told).unwrap_or_default()),
-            internet_loss: standing.and_then(|standing| standing.internet_loss),
+            statistics: Some(
+                member_state.map(|member_state| member_state.reported).unwrap_or_default(),
+            ),
+            internet_loss: member_state.and_then(|member_state| member_state.internet_loss),
             longest: self.longest(route),
             billed: None::<Billed>,
         }

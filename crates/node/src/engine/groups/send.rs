@@ -12,10 +12,10 @@ use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::super::Engine;
 use super::super::conversations::DATAGRAM_BYTES;
-use super::super::long::Ways;
+use super::super::long::DatagramPaths;
 use super::super::mtu::{FIRST_BYTES, NUMBER_BYTES};
 use super::super::routes::nobody;
-use super::{EITHER_WAY, Group};
+use super::{EITHER_PATH, Group};
 use crate::counts::add;
 
 impl Engine {
@@ -76,8 +76,8 @@ impl Engine {
     ) {
         for member in &group.members {
             let Some((far, to)) = self.end_of_member(*member) else { continue };
-            let ways = group.ways_to(far);
-            if self.note_if_too_long(now, (ways, to), (around, bytes)) {
+            let paths = group.paths_to(far);
+            if self.note_if_too_long(now, (paths, to), (around, bytes)) {
                 return;
             }
         }
@@ -95,9 +95,9 @@ impl Engine {
         let mut is_any_in_reach = false;
         for member in &group.members {
             let Some((far, to)) = self.end_of_member(*member) else { continue };
-            let ways = self.fars.get(&far);
-            let is_up = ways.is_some_and(|ways| ways.is_overlay_alive(now));
-            let is_dead = ways.is_some_and(|ways| !ways.is_internet_alive(now));
+            let state = self.fars.get(&far);
+            let is_up = state.is_some_and(|state| state.is_overlay_alive(now));
+            let is_dead = state.is_some_and(|state| !state.is_internet_alive(now));
             let is_in_reach = self.is_in_reach(now, group, far);
             is_any_in_reach |= is_in_reach;
             let is_known = group.known.contains(&(conversation, far));
@@ -105,7 +105,7 @@ impl Engine {
                 continue;
             }
             let carriage =
-                if is_dead && is_up && !is_in_reach { EITHER_WAY } else { Carriage::DIRECT };
+                if is_dead && is_up && !is_in_reach { EITHER_PATH } else { Carriage::DIRECT };
             let message =
                 self.for_member(now, group, (far, to), (conversation, NUMBER_BYTES), payload);
             let mut sealed = std::mem::take(&mut self.sealed);
@@ -117,7 +117,7 @@ impl Engine {
                 } else {
                     carriage
                 };
-                self.send_ways(now, far, carriage, &sealed);
+                self.send_over_paths(now, far, carriage, &sealed);
             } else {
                 add(&self.counts.refused, 1);
             }
@@ -138,12 +138,12 @@ impl Engine {
     ) -> Message<'a> {
         let (carriage, from) = (group.carriage, None);
         if !group.known.contains(&(conversation, far)) {
-            let ways = group.ways_to(far);
-            let fits = |bytes: usize| self.fits(now, ways, around + bytes + payload.len());
+            let paths = group.paths_to(far);
+            let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
             if fits(FIRST_BYTES) || !fits(DATAGRAM_BYTES) {
                 return Message::First { conversation, carriage, to, from, payload };
             }
-            self.tell_far(now, far, &Message::Begin { conversation, carriage, to, from });
+            self.send_to_far(now, far, &Message::Begin { conversation, carriage, to, from });
         }
         Message::Datagram { conversation, payload }
     }
@@ -151,8 +151,8 @@ impl Engine {
 
 impl Group {
     /// Returns the paths of datagrams to a member.
-    fn ways_to(&self, far: PeerId) -> Ways {
+    fn paths_to(&self, far: PeerId) -> DatagramPaths {
         let carriage = Carriage { service: Service::Direct, ..self.carriage };
-        Ways::of(far, carriage, Some(self.flow))
+        DatagramPaths::of(far, carriage, Some(self.flow))
     }
 }

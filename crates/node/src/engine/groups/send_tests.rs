@@ -10,10 +10,10 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::OVERHEAD;
 use tradewind_units::Duration;
 
-use super::super::conversations::{DATAGRAM_BYTES, Written};
+use super::super::conversations::{DATAGRAM_BYTES, DatagramMeta};
 use super::super::mtu::NUMBER_BYTES;
 use super::super::test_harness::{Hosts, anybody, application, gateway, identity, loopback};
-use super::EITHER_WAY;
+use super::EITHER_PATH;
 use crate::handover::Handover;
 
 /// Gateway 1 with a group of one member: far endpoint 4, over relay 2 or one that is silent.
@@ -38,7 +38,7 @@ impl World {
         };
         let to = server.local_addr().unwrap();
         let member = GroupMember { far: hosts.hop(4).into(), to, relays: vec![relay].into() };
-        let carriage = Carriage { service: Service::Caching, ..EITHER_WAY };
+        let carriage = Carriage { service: Service::Caching, ..EITHER_PATH };
         let group = Group { listen: loopback(), carriage, members: vec![member] };
         let now = hosts.now;
         hosts.at(1).add_group(now, &mut Handover::default(), &group).unwrap();
@@ -63,7 +63,7 @@ impl World {
 
     /// Has the application write so many bytes; returns the length of what arrives.
     fn write(&mut self, bytes: usize) -> Option<usize> {
-        let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let (now, by) = (self.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         self.hosts.at(1).take_application(now, self.head, by, &vec![7; bytes]);
         self.hosts.exchange();
         self.server.recv(&mut [0; 2048]).ok()
@@ -75,7 +75,7 @@ impl World {
 }
 
 #[test]
-fn long_datagrams_open_a_group_and_longer_ones_are_counted() {
+fn group_counts_oversized_datagrams() {
     let mut world = World::new(false);
     let longest = world.limit();
     assert_eq!(world.write(longest), Some(longest), "the first one");
@@ -84,7 +84,7 @@ fn long_datagrams_open_a_group_and_longer_ones_are_counted() {
 }
 
 #[test]
-fn relays_carry_a_groups_datagrams_that_are_too_long_for_the_internet() {
+fn relays_carry_oversized_group_datagrams() {
     let mut world = World::new(true);
     let longest = world.limit();
     assert_eq!((world.write(longest + 100), world.too_long()), (Some(longest + 100), 0));

@@ -6,7 +6,7 @@ use tradewind_units::Duration;
 
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
-use crate::mailbox::Order;
+use crate::mailbox::Command;
 
 /// Returns a hop that nobody is at.
 fn nobody(number: usize) -> Hop {
@@ -15,7 +15,7 @@ fn nobody(number: usize) -> Hop {
 }
 
 #[test]
-fn next_hops_that_no_path_needs_any_more_are_let_go() {
+fn unneeded_legs_are_ended() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let first = hosts.connect(1, 2);
     let far = hosts.hop(4);
@@ -41,7 +41,7 @@ fn leg_to(hosts: &mut Hosts, hop: Hop) -> Option<PeerId> {
 }
 
 #[test]
-fn one_gateway_has_no_more_legs_begun_than_its_share() {
+fn legs_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
     let (first, other) = (hosts.connect(1, 2), hosts.connect(5, 2));
@@ -61,7 +61,7 @@ fn one_gateway_has_no_more_legs_begun_than_its_share() {
 }
 
 #[test]
-fn legs_go_a_while_after_the_last_flow_that_needs_them() {
+fn idle_legs_expire() {
     let others = [2, 3, 4, 5].map(|number| (number, anybody(number)));
     let mut hosts = Hosts::new(others.into_iter().chain([(1, gateway(1))]));
     let [relay, other, far, elsewhere] = [2, 3, 4, 5].map(|number| hosts.hop(number));
@@ -77,7 +77,7 @@ fn legs_go_a_while_after_the_last_flow_that_needs_them() {
     for (flow, left) in flows.into_iter().zip(left) {
         // Two flows share all their legs with others, the third has two to itself.
         let before = hosts.at(1).legs.by_hop.len();
-        hosts.order(1, Order::Close { flow });
+        hosts.send_command(1, Command::Close { flow });
         hosts.pass(IDLE - LOOK_EVERY - Duration::from_secs(1));
         assert_eq!(hosts.at(1).legs.by_hop.len(), before, "its last words may be on their way");
         hosts.pass(IDLE + LOOK_EVERY * 4);

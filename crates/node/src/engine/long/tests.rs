@@ -8,10 +8,10 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use super::Ways;
+use super::DatagramPaths;
 
 /// Gateway 1 and far endpoint 4, an application behind each, and a path that takes 1,200 bytes.
 struct World {
@@ -52,7 +52,7 @@ impl World {
 
     /// Has the client write so many bytes; returns what the server gets.
     fn ask(&mut self, length: usize) -> Option<Vec<u8>> {
-        let (now, by) = (self.hosts.now, Written::by(self.client.local_addr().unwrap()));
+        let (now, by) = (self.hosts.now, DatagramMeta::by(self.client.local_addr().unwrap()));
         let datagram: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         self.hosts.at(1).take_application(now, self.route, by, &datagram);
         self.hosts.exchange();
@@ -62,7 +62,7 @@ impl World {
 
     /// Has the server reply with so many bytes; returns how many the client gets.
     fn answer(&mut self, length: usize) -> Option<usize> {
-        let (now, by) = (self.hosts.now, Written::by(self.server.local_addr().unwrap()));
+        let (now, by) = (self.hosts.now, DatagramMeta::by(self.server.local_addr().unwrap()));
         let engine = self.hosts.at(4);
         let id = engine.inbound.ids().next().unwrap();
         engine.take_reply(now, id, by, &vec![9; length]);
@@ -79,13 +79,13 @@ fn socket_at(address: SocketAddr) -> UdpSocket {
 }
 
 fn got(socket: &UdpSocket) -> Option<Vec<u8>> {
-    let mut room = vec![0; 65_507];
-    let length = socket.recv(&mut room).ok()?;
-    Some(room[..length].to_vec())
+    let mut buffer = vec![0; 65_507];
+    let length = socket.recv(&mut buffer).ok()?;
+    Some(buffer[..length].to_vec())
 }
 
 #[test]
-fn a_datagram_that_is_too_long_is_counted_in_either_direction() {
+fn oversized_datagrams_are_counted() {
     let mut world = World::new(false);
     assert!(world.ask(100).is_some());
     // It is sent all the same: the path's limit may have changed.
@@ -98,7 +98,7 @@ fn a_datagram_that_is_too_long_is_counted_in_either_direction() {
 }
 
 #[test]
-fn long_datagrams_are_cut_and_joined_both_ways_from_the_first_one_on() {
+fn long_datagrams_are_fragmented_both_ways() {
     let mut world = World::new(true);
     for length in [5000, 100, 1500, 20_000, 60_000] {
         assert_eq!(world.ask(length).map(|got| got.len()), Some(length));
@@ -114,7 +114,7 @@ fn long_datagrams_are_cut_and_joined_both_ways_from_the_first_one_on() {
 }
 
 #[test]
-fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
+fn lost_fragment_drops_datagram() {
     let mut world = World::new(true);
     assert!(world.ask(100).is_some());
     // Every fifth fragment: one of the six of a datagram.
@@ -131,7 +131,7 @@ fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
 
 /// A direct route beside one to the same far endpoint whose overlay path takes more.
 #[test]
-fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
+fn direct_flow_ignores_relay_mtu() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let (relay, far, now) = (hosts.hop(2), hosts.hop(4), hosts.now);
     let (client, server) = (socket_at(loopback()), socket_at(application()));
@@ -146,7 +146,7 @@ fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
     let mut world = World { hosts, route: direct, client, server };
     world.limit(1, peer);
     for (route, too_long) in [(over, 0), (direct, 1)] {
-        let (now, by) = (world.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let (now, by) = (world.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         let engine = world.hosts.at(1);
         assert!(engine.fars.get(&peer).unwrap().is_overlay_alive(now));
         engine.take_application(now, route, by, &[7; 1300]);
@@ -156,8 +156,8 @@ fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
     let engine = world.hosts.at(1);
     let longest = [over, direct].map(|route| {
         let route = engine.routes.get(route).unwrap();
-        let ways = Ways::of(route.far, route.carriage(), route.end);
-        engine.longest_to(now, ways)
+        let paths = DatagramPaths::of(route.far, route.carriage(), route.end);
+        engine.longest_to(now, paths)
     });
     assert!(longest[0] > longest[1], "{longest:?}");
 }

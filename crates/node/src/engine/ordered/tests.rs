@@ -9,7 +9,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
 use super::super::TICK;
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 
@@ -40,7 +40,7 @@ impl World {
     /// Has the application write these numbers.
     fn write(&mut self, numbers: Range<u64>) {
         for number in numbers {
-            let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+            let (now, by) = (self.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
             let packet = number.to_be_bytes().repeat(100);
             self.hosts.at(1).take_application(now, self.route, by, &packet);
         }
@@ -48,11 +48,11 @@ impl World {
     }
 
     /// Returns the numbers that have arrived since the last call.
-    fn come(&mut self) -> Vec<u64> {
-        let (mut numbers, mut room) = (Vec::new(), [0; 2048]);
-        while let Ok(length) = self.server.recv(&mut room) {
+    fn received(&mut self) -> Vec<u64> {
+        let (mut numbers, mut buffer) = (Vec::new(), [0; 2048]);
+        while let Ok(length) = self.server.recv(&mut buffer) {
             assert_eq!(length, 800);
-            numbers.push(u64::from_be_bytes(room[..8].try_into().unwrap()));
+            numbers.push(u64::from_be_bytes(buffer[..8].try_into().unwrap()));
         }
         numbers
     }
@@ -73,7 +73,7 @@ fn received(in_order: bool) -> (Vec<u64>, u64) {
         }
         world.write(burst * 5..burst * 5 + 5);
         world.hosts.pass(TICK);
-        numbers.extend(world.come());
+        numbers.extend(world.received());
     }
     let far = world.hosts.at(4);
     assert_eq!(far.order.bytes(), 0);
@@ -81,7 +81,7 @@ fn received(in_order: bool) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn packets_that_come_back_are_delivered_in_their_turn_where_that_is_asked_for() {
+fn recovered_packets_are_delivered_in_order() {
     let (as_they_come, waited) = received(false);
     assert!(!as_they_come.is_sorted(), "none came out of order: nothing is shown");
     assert_eq!(waited, 0);
@@ -92,7 +92,7 @@ fn packets_that_come_back_are_delivered_in_their_turn_where_that_is_asked_for() 
 
 /// Lost packets are not recovered in a flow that is left to the Internet, nor over relays alone.
 #[test]
-fn nothing_waits_for_what_nothing_brings_back() {
+fn unrecoverable_packets_are_not_waited_for() {
     let auto = Carriage { in_order: true, budget_ms: 1000, ..Carriage::DIRECT };
     let over = Carriage { service: Service::Forwarding, paths: Paths::Overlay, ..auto };
     let any_loss = Ratio::new(1.0).unwrap();
@@ -103,8 +103,8 @@ fn nothing_waits_for_what_nothing_brings_back() {
                 world.hosts.lose_each(lossy, 4, 6);
             }
             world.write(burst * 5..burst * 5 + 5);
-            let come = world.come().len();
-            assert!(come >= 4, "{come} of 5, and others wait, with {:?}", carriage.service);
+            let received = world.received().len();
+            assert!(received >= 4, "{received} of 5, and others wait, with {:?}", carriage.service);
             world.hosts.pass(TICK);
         }
         assert_eq!(world.hosts.at(4).counts.snapshot().reordered, 0);
@@ -112,18 +112,18 @@ fn nothing_waits_for_what_nothing_brings_back() {
 }
 
 #[test]
-fn what_waits_for_its_turn_is_delivered_when_its_gateway_leaves() {
+fn held_packets_are_delivered_when_gateway_leaves() {
     let mut world = World::new(CACHED, None);
     world.write(0..10);
     world.hosts.pass(Duration::from_secs(2));
-    assert_eq!(world.come().len(), 10);
+    assert_eq!(world.received().len(), 10);
     world.hosts.lose_each(1, 4, 4);
     world.write(10..15);
-    assert_eq!(world.come(), [10, 11, 12], "the fourth is lost, and the fifth waits");
+    assert_eq!(world.received(), [10, 11, 12], "the fourth is lost, and the fifth waits");
     let near = world.hosts.at(1);
     let far = near.routes.get(world.route).unwrap().far;
     near.sessions.close(far);
     world.hosts.exchange();
     assert_eq!(world.hosts.at(4).inbound.len(), 0);
-    assert_eq!(world.come(), [14]);
+    assert_eq!(world.received(), [14]);
 }

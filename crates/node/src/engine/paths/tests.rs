@@ -8,7 +8,7 @@ use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
 use super::super::DEAR_A_SECOND;
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use crate::config::NodeConfig;
@@ -25,7 +25,7 @@ fn closed(number: u8) -> NodeConfig {
 }
 
 #[test]
-fn a_path_that_does_not_open_is_given_up_with_its_labels() {
+fn unopened_path_is_dropped_with_labels() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, deaf(4))]);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(far, vec![relay]));
@@ -36,7 +36,7 @@ fn a_path_that_does_not_open_is_given_up_with_its_labels() {
 }
 
 #[test]
-fn a_path_that_is_refused_is_given_up_at_once_with_its_labels() {
+fn refused_path_is_dropped_with_labels() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, closed(4))]);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(far, vec![relay]));
@@ -51,7 +51,7 @@ fn a_path_that_is_refused_is_given_up_at_once_with_its_labels() {
 }
 
 #[test]
-fn a_path_that_opens_stays_for_as_long_as_it_is_in_use() {
+fn open_path_stays_while_used() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(far, vec![relay]));
@@ -61,7 +61,7 @@ fn a_path_that_opens_stays_for_as_long_as_it_is_in_use() {
 }
 
 #[test]
-fn one_gateway_has_no_more_labels_than_its_share_and_what_is_silent_gives_way() {
+fn labels_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
     let (first, other, far) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
@@ -87,7 +87,7 @@ fn one_gateway_has_no_more_labels_than_its_share_and_what_is_silent_gives_way() 
 }
 
 #[test]
-fn a_gateway_that_shows_grant_after_grant_leaves_signatures_to_others() {
+fn grant_checks_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
     let (first, other, far) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
@@ -114,7 +114,7 @@ fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
 /// A leg does not prove whose datagrams it carries: a datagram of one path under the header of
 /// another, put there by somebody on the leg, moves neither path.
 #[test]
-fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
+fn swapped_body_moves_no_path() {
     let others = [2, 4, 5].map(|number| (number, anybody(number)));
     let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
     let (relay, far4, far5) = (hosts.hop(2), hosts.hop(4), hosts.hop(5));
@@ -124,7 +124,12 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     for flow in flows {
         let engine = hosts.at(1);
         let route = engine.flows[&flow];
-        engine.take_application(now, route, Written::by("0.0.0.0:0".parse().unwrap()), b"hello");
+        engine.take_application(
+            now,
+            route,
+            DatagramMeta::by("0.0.0.0:0".parse().unwrap()),
+            b"hello",
+        );
         hosts.exchange();
     }
     hosts.pass(Duration::from_secs(1));
@@ -150,7 +155,7 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     let passed = relay.sessions.pass(gateway, label, &mut datagram, length).unwrap();
     let Link::Internet(to) = passed else { panic!("{passed:?}") };
     datagram[PASSED_BYTES..].copy_from_slice(&body);
-    relay.sockets.room(false, to, length).unwrap().copy_from_slice(&datagram);
+    relay.sockets.reserve(false, to, length).unwrap().copy_from_slice(&datagram);
     hosts.exchange();
     hosts.pass(Duration::from_secs(2));
     assert_eq!(labels(&mut hosts), before);
@@ -160,7 +165,7 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
 /// Replacing a packet's bytes on a leg has no effect where legs are sealed whole: the packet itself
 /// still arrives. Where the headers alone are sealed, it is dropped as a replay.
 #[test]
-fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed() {
+fn altered_body_costs_one_packet() {
     for (leg_seal, expected) in [(LegSeal::Whole, [0, 1]), (LegSeal::Headers, [0, 0])] {
         let sealing = |config: NodeConfig| NodeConfig { leg_seal, ..config };
         let all = [(1, gateway(1)), (2, anybody(2)), (4, anybody(4))];
@@ -170,7 +175,7 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
         hosts.pass(Duration::from_secs(3));
         let (now, mut batch, mut sent) = (hosts.now, ReceiveBatch::new(32), Vec::new());
         let engine = hosts.at(1);
-        let (route, anyone) = (engine.flows[&flow], Written::by("0.0.0.0:0".parse().unwrap()));
+        let (route, anyone) = (engine.flows[&flow], DatagramMeta::by("0.0.0.0:0".parse().unwrap()));
         engine.take_application(now, route, anyone, b"hello");
         engine.flush();
         while batch.receive(&hosts.at(2).sockets.shared.port).unwrap() > 0 {
@@ -181,8 +186,8 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
         *altered.last_mut().unwrap() ^= 1;
         let delivered = [&altered, original].map(|datagram| {
             let before = hosts.at(4).counts.snapshot().delivered;
-            let room = hosts.at(1).sockets.room(false, relay.address.into(), datagram.len());
-            room.unwrap().copy_from_slice(datagram);
+            let buffer = hosts.at(1).sockets.reserve(false, relay.address.into(), datagram.len());
+            buffer.unwrap().copy_from_slice(datagram);
             hosts.exchange();
             hosts.at(4).counts.snapshot().delivered - before
         });
@@ -193,7 +198,7 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
 /// Empty packets, sealed as a whole by a gateway that should not, are not forwarded: above all, no
 /// bytes of a relay's buffers leave.
 #[test]
-fn what_is_not_sealed_never_leaves() {
+fn unsealed_datagrams_never_leave() {
     [LegSeal::Headers, LegSeal::Whole].into_iter().for_each(empty_packets_are_not_passed_on);
 }
 
@@ -227,7 +232,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
 
 /// Packets that waited at a relay for longer than the limit are dropped, sealed whole or not.
 #[test]
-fn packets_that_waited_at_a_relay_are_dropped_and_counted() {
+fn late_packets_at_relay_are_dropped() {
     for leg_seal in [LegSeal::Whole, LegSeal::Headers] {
         let with = |config: NodeConfig| NodeConfig { leg_seal, ..config };
         let all = [(1, with(gateway(1))), (2, with(anybody(2))), (4, with(anybody(4)))];
@@ -239,7 +244,7 @@ fn packets_that_waited_at_a_relay_are_dropped_and_counted() {
         let mut passed = |age: u64| {
             let before = [2, 4].map(|number| hosts.at(number).counts.snapshot());
             hosts.at(2).note_age(Some(Duration::from_millis(age)));
-            let (now, by) = (hosts.now, Written::by(([0, 0, 0, 0], 0).into()));
+            let (now, by) = (hosts.now, DatagramMeta::by(([0, 0, 0, 0], 0).into()));
             hosts.at(1).take_application(now, route, by, &[7; 600]);
             hosts.exchange();
             hosts.at(2).note_age(None);

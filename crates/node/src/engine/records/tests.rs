@@ -9,7 +9,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use super::super::conversations::{MOST, Written};
+use super::super::conversations::{DatagramMeta, MOST};
 use super::super::local::Local;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
@@ -71,18 +71,18 @@ impl World {
 
     /// Has an application write, and the other one reply with as many bytes.
     fn talk(&mut self, bytes: &[u8]) {
-        let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let (now, by) = (self.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         self.hosts.at(1).take_application(now, self.route, by, bytes);
         self.hosts.exchange();
-        let mut room = [0; 2048];
-        while let Ok((length, from)) = self.application.recv_from(&mut room) {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = self.application.recv_from(&mut buffer) {
             let now = self.hosts.now;
             let far = self.hosts.at(4);
             let id = far.inbound.ids().next().unwrap();
             assert_eq!(far.inbound.get(id).unwrap().local.address().unwrap().port(), from.port());
-            let written = Written::by(self.application.local_addr().unwrap());
-            far.take_reply(now, id, written, &room[..length]);
-            far.take_reply(now, id, written, &room[..length]);
+            let meta = DatagramMeta::by(self.application.local_addr().unwrap());
+            far.take_reply(now, id, meta, &buffer[..length]);
+            far.take_reply(now, id, meta, &buffer[..length]);
         }
         self.hosts.exchange();
     }
@@ -97,10 +97,10 @@ const CACHING: Carriage = Carriage {
 };
 
 #[test]
-fn a_silent_conversation_is_told_of_and_again_when_it_has_gone_on() {
+fn idle_conversation_is_recorded_each_time() {
     let mut world = World::new(CACHING);
-    for (round, words) in [(0, 3), (1, 2)] {
-        for _ in 0..words {
+    for (round, count) in [(0, 3), (1, 2)] {
+        for _ in 0..count {
             world.talk(&[7; 100]);
             world.hosts.pass(Duration::from_millis(500));
         }
@@ -108,19 +108,19 @@ fn a_silent_conversation_is_told_of_and_again_when_it_has_gone_on() {
         world.hosts.pass(Duration::from_secs(121));
         let [near, relay, far] = world.journals.each_ref().map(|journal| journal.take());
         assert!(relay.is_empty());
-        for record in [&near[..], &far[..]].map(|told| <&[_; 1]>::try_from(told).unwrap()) {
+        for record in [&near[..], &far[..]].map(|records| <&[_; 1]>::try_from(records).unwrap()) {
             let [record] = record;
             let outcome = (record.outcome, record.ended_by, record.timeout);
             assert_eq!(outcome, (Outcome::Idle, EndedBy::Here, Some("idle")), "{round}");
-            assert_eq!((record.packets_up, record.packets_down), (words, 2 * words));
-            assert_eq!((record.bytes_up, record.bytes_down), (words * 100, words * 200));
+            assert_eq!((record.packets_up, record.packets_down), (count, 2 * count));
+            assert_eq!((record.bytes_up, record.bytes_down), (count * 100, count * 200));
             assert_eq!(record.service, "caching");
             assert!(
-                record.duration_ms >= 500.0 * (words - 1) as f64 && record.duration_ms < 3000.0
+                record.duration_ms >= 500.0 * (count - 1) as f64 && record.duration_ms < 3000.0
             );
             let [up, down] = [record.flow_up, record.flow_down].map(Option::unwrap);
-            assert_eq!((up.expected, up.lost), (words, 0), "{record:?}");
-            assert_eq!((down.expected, down.lost), (2 * words, 0), "{record:?}");
+            assert_eq!((up.expected, up.lost), (count, 0), "{record:?}");
+            assert_eq!((down.expected, down.lost), (2 * count, 0), "{record:?}");
         }
         assert_eq!(near[0].grant, far[0].grant);
         assert_eq!(near[0].gateway, far[0].gateway);
@@ -130,7 +130,7 @@ fn a_silent_conversation_is_told_of_and_again_when_it_has_gone_on() {
 }
 
 #[test]
-fn a_relay_tells_of_each_path_that_it_opens() {
+fn relay_journals_opened_paths() {
     let mut world = World::new(CACHING);
     let [near, relay, far] =
         world.journals.each_ref().map(|journal| journal.paths.lock().unwrap().clone());
@@ -142,41 +142,41 @@ fn a_relay_tells_of_each_path_that_it_opens() {
 }
 
 #[test]
-fn a_path_that_rules_refuse_is_told_to_no_journal() {
+fn refused_path_is_not_journaled() {
     let mut world = World::new(Carriage::DIRECT);
     let (first, relay) = (world.hosts.connect(1, 2), world.hosts.hop(2));
     let elsewhere = Hop { address: ([127, 8, 8, 8], 7).into(), identity: identity(9).public() };
-    let told = |world: &World| world.journals[1].paths.lock().unwrap().len();
-    let (dropped, before) = (world.hosts.at(2).counts.snapshot().dropped, told(&world));
+    let path_count = |world: &World| world.journals[1].paths.lock().unwrap().len();
+    let (dropped, before) = (world.hosts.at(2).counts.snapshot().dropped, path_count(&world));
     world.hosts.open(1, first, vec![relay, elsewhere]);
     world.hosts.exchange();
     assert_eq!(world.hosts.at(2).counts.snapshot().dropped, dropped + 1, "it is refused");
-    assert_eq!(told(&world), before);
+    assert_eq!(path_count(&world), before);
 }
 
 #[test]
-fn what_the_other_side_refuses_is_told_with_its_reason() {
+fn refused_conversation_is_recorded_with_reason() {
     let mut world = World::new(Carriage::DIRECT);
     world.hosts.at(4).access.set_policy(tradewind_grant::Policy::default());
     world.talk(b"any");
     world.hosts.at(1).end();
-    let told = world.journals[0].take();
-    let [record] = <&[_; 1]>::try_from(&told[..]).unwrap();
+    let records = world.journals[0].take();
+    let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
     assert_eq!((record.outcome, record.ended_by), (Outcome::Refused, EndedBy::Downstream));
     assert!(record.cause.is_some() && record.first_byte_ms.is_none(), "{record:?}");
     assert_eq!((record.packets_up, record.packets_down, &*record.path), (1, 0, "direct"));
 }
 
 #[test]
-fn a_conversation_ends_with_its_gateway_s_session_and_names_it() {
+fn conversation_ends_with_gateway_session() {
     let mut world = World::new(Carriage::DIRECT);
     world.talk(b"any");
     let peer = world.hosts.at(4).inbound.values().next().unwrap().far;
     let now = world.hosts.now;
     world.hosts.at(4).sessions.close(peer);
     world.hosts.at(4).dispatch(now);
-    let told = world.journals[2].take();
-    let [record] = <&[_; 1]>::try_from(&told[..]).unwrap();
+    let records = world.journals[2].take();
+    let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
     assert_eq!((record.outcome, record.ended_by), (Outcome::Gone, EndedBy::Upstream));
     let near = world.hosts.at(1).sessions.public().to_string();
     assert_eq!((record.gateway.as_ref(), record.far.as_ref()), (Some(&near), Some(&near)));
@@ -184,23 +184,23 @@ fn a_conversation_ends_with_its_gateway_s_session_and_names_it() {
 }
 
 #[test]
-fn one_gateway_makes_a_thousand_records_in_ten_seconds_and_the_rest_is_counted() {
+fn records_per_gateway_are_rate_limited() {
     const SHARE: u64 = 1000;
     let mut world = World::new(Carriage::DIRECT);
     let begun = std::time::Instant::now();
     let (now, conversations) = (world.hosts.now, MOST as u64 + 3 * SHARE);
     for number in 0..u32::try_from(conversations).unwrap() {
         // Each replaces an older one, by one datagram.
-        let by = Written::by((std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into());
+        let by = DatagramMeta::by((std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into());
         world.hosts.at(1).take_application(now, world.route, by, b"any");
     }
-    let told = world.journals[0].take().len() as u64;
+    let recorded = world.journals[0].take().len() as u64;
     let windows = 1 + begun.elapsed().as_secs() / 10;
-    assert!((SHARE..=SHARE * windows).contains(&told), "{told} in {windows}");
+    assert!((SHARE..=SHARE * windows).contains(&recorded), "{recorded} in {windows}");
     // Those that end with the node are recorded in any case, with the number of those left out.
     world.hosts.at(1).end();
     let last = world.journals[0].take();
     assert_eq!(last.len(), MOST);
-    assert_eq!(last[0].left_out, 3 * SHARE - told);
+    assert_eq!(last[0].left_out, 3 * SHARE - recorded);
     assert_eq!(last[1].left_out, 0);
 }

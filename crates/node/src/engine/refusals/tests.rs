@@ -4,7 +4,7 @@ use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::{Carriage, Refusal};
 use tradewind_units::Duration;
 
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use crate::config::NodeConfig;
 
@@ -37,7 +37,7 @@ fn hosts(relays: [NodeConfig; 2], far: NodeConfig) -> Hosts {
 }
 
 #[test]
-fn the_gateway_is_told_which_relay_refuses_its_next_hop() {
+fn refusing_relay_is_reported() {
     let mut hosts = hosts([closed(2), anybody(3)], anybody(4));
     assert_eq!(shown(&mut hosts), [refusal("path", 2, Refusal::NextHop)]);
     let mut hosts = self::hosts([anybody(2), closed(3)], anybody(4));
@@ -45,26 +45,26 @@ fn the_gateway_is_told_which_relay_refuses_its_next_hop() {
 }
 
 #[test]
-fn the_gateway_is_told_that_the_far_gateway_refuses_the_path() {
+fn far_refusal_of_path_is_reported() {
     let mut hosts = hosts([anybody(2), anybody(3)], closed(4));
     assert_eq!(shown(&mut hosts), [refusal("path", 4, Refusal::NotAllowed)]);
 }
 
 #[test]
-fn nothing_is_refused_where_all_is_allowed() {
+fn allowed_path_is_not_refused() {
     let mut hosts = hosts([anybody(2), anybody(3)], anybody(4));
     assert_eq!(shown(&mut hosts), []);
 }
 
 #[test]
-fn the_gateway_is_told_that_a_conversation_is_refused() {
+fn refused_conversation_is_reported() {
     let mut hosts = Hosts::new([(1, gateway(1)), (4, closed(4))]);
     let far = hosts.hop(4);
     let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
     let flow = hosts.register(1, delivery);
     hosts.pass(Duration::from_secs(1));
     let (now, engine) = (hosts.now, hosts.at(1));
-    let (route, anyone) = (engine.flows[&flow], Written::by("0.0.0.0:0".parse().unwrap()));
+    let (route, anyone) = (engine.flows[&flow], DatagramMeta::by("0.0.0.0:0".parse().unwrap()));
     engine.take_application(now, route, anyone, b"hello");
     engine.flush();
     hosts.exchange();

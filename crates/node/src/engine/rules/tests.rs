@@ -16,8 +16,8 @@ fn asked(hosts: &mut Hosts, to: SocketAddr) -> Result<(), GrantError> {
     engine.access.allows_inside(Some(&grant), Target::Address(to))
 }
 
-fn is_relay(told: &Result<(), GrantError>) -> bool {
-    matches!(told, Err(GrantError::Relay(_)))
+fn is_relay(result: &Result<(), GrantError>) -> bool {
+    matches!(result, Err(GrantError::Relay(_)))
 }
 
 fn hop(port: u16, number: u8) -> Hop {
@@ -25,7 +25,7 @@ fn hop(port: u16, number: u8) -> Hop {
 }
 
 #[test]
-fn relays_of_flows_that_begin_later_are_no_destinations_of_packets() {
+fn relays_of_later_flows_are_no_destinations() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2))]);
     let (far, relay, other) = (hop(7001, 9), hop(7002, 8), hop(7003, 7));
     for known in [far, relay, other] {
@@ -44,7 +44,7 @@ fn relays_of_flows_that_begin_later_are_no_destinations_of_packets() {
 }
 
 #[test]
-fn members_are_no_destinations_of_packets() {
+fn members_are_no_destinations() {
     let mut hosts = Hosts::new([(1, gateway(1))]);
     let (relay, near, registry, far) = (hop(7001, 9), hop(7002, 8), hop(7003, 7), hop(7004, 6));
     let (address, identity) = (near.address, near.identity);
@@ -70,7 +70,7 @@ fn members_are_no_destinations_of_packets() {
 }
 
 #[test]
-fn relays_of_courses_that_a_program_may_take_are_known_from_the_start() {
+fn relays_of_configured_policies_are_known() {
     let delivery = forwarded(hop(7001, 9), vec![hop(7002, 8)]);
     let config = NodeConfig { courses: vec![delivery], ..gateway(1) };
     let mut hosts = Hosts::new([(1, config)]);

@@ -37,7 +37,7 @@ fn served(hosts: &mut Hosts) -> (usize, Vec<usize>) {
 }
 
 #[test]
-fn one_gateway_has_no_more_flows_served_than_its_share() {
+fn served_flows_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
     let (greedy, other) = (path(&mut hosts, 1), path(&mut hosts, 5));

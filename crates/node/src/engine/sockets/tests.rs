@@ -8,7 +8,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Bandwidth, Duration};
 
 use super::super::TICK;
-use super::super::conversations::Written;
+use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::NodeConfig;
@@ -35,23 +35,23 @@ fn leaves(service: Service) -> (u64, u64) {
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     // Paths open, and their MTUs are found.
     hosts.pass(Duration::from_secs(10));
-    let before = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);
+    let before = (hosts.bytes_sent_by(1), hosts.at(1).counts.snapshot().copied);
     let end = hosts.now.steady + Duration::from_secs(SECONDS);
     while hosts.now.steady < end {
         let now = hosts.now;
         for _ in 0..5 {
-            let by = Written::by(([10, 0, 0, 1], 1).into());
+            let by = DatagramMeta::by(([10, 0, 0, 1], 1).into());
             hosts.at(1).take_application(now, route, by, &[7; 100]);
         }
         hosts.exchange();
         hosts.pass(TICK);
     }
-    let after = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);
+    let after = (hosts.bytes_sent_by(1), hosts.at(1).counts.snapshot().copied);
     (after.0 - before.0, after.1 - before.1)
 }
 
 #[test]
-fn the_uplink_bounds_all_that_leaves_questions_and_probes_too() {
+fn uplink_rate_bounds_all_traffic() {
     for service in [Service::Caching, Service::Coding, Service::Forwarding] {
         let (bytes, copies) = leaves(service);
         let most = BURST + SECONDS * RATE;

@@ -70,10 +70,10 @@ impl Sessions {
         self.cookies.turn(now.steady, &mut self.randomness);
         let address = link.proven_bytes();
         if self.cookies.knows(&address, initiation.second_covers, &initiation.second_tag) {
-            let is_in = self.gate.lets_proven_in(now.steady, link);
+            let is_in = self.gate.admits_proven(now.steady, link);
             return if is_in { Ok(()) } else { Err(DropReason::Busy) };
         }
-        if self.gate.lets_stranger_in(now.steady) {
+        if self.gate.admits_unauthenticated(now.steady) {
             return Ok(());
         }
         let cookie = self.cookies.bake(&address);
@@ -151,11 +151,11 @@ impl Sessions {
         if theirs().count() < most {
             return Ok(());
         }
-        let heard = |id: &PeerId| self.peers.get(id.0).map(|peer| peer.heard);
+        let last_received = |id: &PeerId| self.peers.get(id.0).map(|peer| peer.last_received);
         let silent = theirs().filter(|id| {
-            heard(id).is_some_and(|heard| now.steady.since(heard) >= MAKES_ROOM_AFTER)
+            last_received(id).is_some_and(|at| now.steady.since(at) >= MAKES_ROOM_AFTER)
         });
-        let silent = silent.min_by_key(heard).ok_or(DropReason::Full)?;
+        let silent = silent.min_by_key(last_received).ok_or(DropReason::Full)?;
         self.forget(silent);
         Ok(())
     }
@@ -175,16 +175,16 @@ impl Sessions {
             self.sessions.remove(unused);
         }
         if peer.sending.is_none() {
-            (peer.link, peer.link_heard) = (link, now.steady);
+            (peer.link, peer.link_last_received) = (link, now.steady);
         }
         let mut bytes = wire::prefix(wire::RESPONSE, theirs).to_vec();
         let id = self.sessions.next_id(salt).ok_or(DropReason::Full)?;
         let keys = opened.respond(id, &mut bytes).ok_or(DropReason::Handshake)?;
         let phase = Phase::Open { theirs, keys: Box::new(keys) };
-        let taken = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
-        debug_assert_eq!(taken, Some(id), "the next id is the one that is given");
+        let inserted = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
+        debug_assert_eq!(inserted, Some(id), "the next id is the one that is given");
         if let Some(peer) = self.peers.get_mut(peer_id.0) {
-            (peer.coming, peer.responded) = (taken, Some(link));
+            (peer.coming, peer.responded) = (inserted, Some(link));
         }
         self.transmits.push_back(Transmit { link, bytes, is_ours: false });
         Ok(())

@@ -57,7 +57,7 @@ impl Sessions {
             || session.window.next() >= REKEY_COUNT;
         let is_deaf = peer.pings.iter().any(|ping| {
             ping.link == peer.link
-                && ping.asked >= peer.heard
+                && ping.asked >= peer.last_received
                 && now.steady.since(ping.asked) >= HANDSHAKE_TIMEOUT
         });
         is_worn || is_deaf || peer.is_led
@@ -69,7 +69,7 @@ impl Sessions {
         let Some(known) = self.peers.get_mut(peer.0).filter(|known| known.home.is_some()) else {
             return;
         };
-        (known.home, known.link, known.link_heard) = (Some(link), link, now.steady);
+        (known.home, known.link, known.link_last_received) = (Some(link), link, now.steady);
         (known.candidate, known.is_led) = (None, true);
         self.initiate(now, peer);
     }
@@ -124,9 +124,9 @@ impl Sessions {
         }
         let (theirs, keys) = awaited.handshake.finish(noise).ok_or(DropReason::Handshake)?;
         session.phase = Phase::Open { theirs, keys: Box::new(keys) };
-        peer.heard = now.steady;
+        peer.last_received = now.steady;
         if let Some(door) = door {
-            (peer.link_heard, peer.is_led) = (now.steady, false);
+            (peer.link_last_received, peer.is_led) = (now.steady, false);
             if door != peer.link {
                 (peer.link, peer.candidate) = (door, None);
                 self.events.push_back(Event::Moved { peer: peer_id, link: door });

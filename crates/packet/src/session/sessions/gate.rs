@@ -47,25 +47,25 @@ enum Holder {
 /// each of which gets its share.
 #[derive(Debug)]
 pub(super) struct Gate {
-    strangers: Bucket,
+    unauthenticated: Bucket,
     proven: SharedRate<Holder>,
 }
 
 impl Gate {
     pub(super) fn new(now: Timestamp, limits: &Limits) -> Self {
         Self {
-            strangers: Bucket::new(now, limits.handshakes),
+            unauthenticated: Bucket::new(now, limits.handshakes),
             proven: SharedRate::new(in_span(limits.handshakes_with_cookie), SHARED_FOR),
         }
     }
 
     /// Returns whether an initiation without a cookie may be handled.
-    pub(super) fn lets_stranger_in(&mut self, now: Timestamp) -> bool {
-        self.strangers.take(now)
+    pub(super) fn admits_unauthenticated(&mut self, now: Timestamp) -> bool {
+        self.unauthenticated.take(now)
     }
 
     /// Returns whether an initiation with a cookie over `link` may be handled.
-    pub(super) fn lets_proven_in(&mut self, now: Timestamp, link: Link) -> bool {
+    pub(super) fn admits_proven(&mut self, now: Timestamp, link: Link) -> bool {
         let holder = match link {
             Link::Internet(pair) => Holder::Internet(Source::of(pair.remote.ip())),
             Link::Overlay(flow) => Holder::Overlay(flow),
@@ -85,19 +85,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_source_with_cookies_leaves_room_for_another() {
+    fn cookie_rate_is_shared_by_source() {
         let mut gate = Gate::new(Timestamp::ZERO, &Limits::default());
         let of = |host: u8, port: u16| Link::to(([192, 0, 2, host], port).into());
         let now = Timestamp::ZERO + Duration::from_secs(9);
-        let in_all = (0..9999).filter(|port| gate.lets_proven_in(now, of(9, *port))).count();
+        let in_all = (0..9999).filter(|port| gate.admits_proven(now, of(9, *port))).count();
         assert_eq!(in_all, 50, "half of 100 in a tenth of a second, whatever its port");
-        assert!(gate.lets_proven_in(now, of(1, 1)));
-        assert!(gate.lets_proven_in(now, Link::Overlay(1)));
-        assert!(gate.lets_proven_in(now + SHARED_FOR, of(9, 1)));
+        assert!(gate.admits_proven(now, of(1, 1)));
+        assert!(gate.admits_proven(now, Link::Overlay(1)));
+        assert!(gate.admits_proven(now + SHARED_FOR, of(9, 1)));
     }
 
     #[test]
-    fn a_bucket_gives_its_rate_and_one_second_at_once() {
+    fn bucket_rate_and_burst() {
         let mut bucket = Bucket::new(Timestamp::ZERO, 10);
         let at = |millis: u64| Timestamp::ZERO + Duration::from_millis(millis);
         assert_eq!((0..20).filter(|_| bucket.take(at(0))).count(), 10);

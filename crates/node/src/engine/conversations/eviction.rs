@@ -19,9 +19,9 @@ use crate::record::Outcome;
 
 /// Evicted conversations, the newest last, up to a limit: the notification may be lost.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct LetGo(VecDeque<(PeerId, u32)>);
+pub(in crate::engine) struct Released(VecDeque<(PeerId, u32)>);
 
-impl LetGo {
+impl Released {
     fn add(&mut self, far: PeerId, conversation: u32) {
         if self.0.len() >= MOST {
             self.0.pop_front();
@@ -34,7 +34,7 @@ impl Engine {
     /// Removes the conversation with the longest silence, if there is no room for another one that
     /// begins here. The caller updates its route once the new one exists, which may have the same
     /// destination.
-    pub(super) fn make_room_here(&mut self) -> Option<(u32, Outbound)> {
+    pub(super) fn evict_outbound(&mut self) -> Option<(u32, Outbound)> {
         if self.outbound.len() < MOST {
             return None;
         }
@@ -47,7 +47,7 @@ impl Engine {
     /// Cleans up after a conversation that began here and is over.
     pub(super) fn forget_outbound(&mut self, id: u32, outbound: &mut Outbound, why: Outcome) {
         if let Some(tally) = outbound.tally.take() {
-            self.tell_of_outbound(outbound, &tally, why);
+            self.journal_outbound(outbound, &tally, why);
         }
         if let Some(route) = self.routes.get_mut(outbound.route) {
             route.sources.remove(&(outbound.source, outbound.to));
@@ -57,7 +57,7 @@ impl Engine {
     }
 
     /// Evicts a conversation that ends here, if there is no room for another one.
-    pub(super) fn make_room_for_inbound(&mut self, now: Now) {
+    pub(super) fn evict_inbound(&mut self, now: Now) {
         if self.inbound.len() < MOST {
             return;
         }
@@ -72,13 +72,13 @@ impl Engine {
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
             add(&self.counts.conversations_evicted, 1);
-            self.released(now, id, Outcome::Evicted);
+            self.release(now, id, Outcome::Evicted);
         }
     }
 
     /// Ends a conversation here and notifies the gateway that began it, whose next datagram begins
     /// it anew.
-    pub(in crate::engine) fn released(&mut self, now: Now, id: u32, why: Outcome) {
+    pub(in crate::engine) fn release(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
         self.drop_inbound(now, id, why);
@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Notifies a gateway that continues an evicted conversation: the first notification was lost.
-    pub(in crate::engine) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
+    pub(in crate::engine) fn notify_if_released(&mut self, far: PeerId, conversation: u32) {
         if self.released.0.contains(&(far, conversation)) {
             self.send_message(far, &Message::Unknown { conversation });
         }

@@ -10,20 +10,20 @@ use crate::id::{PacketId, Peer, Tenant};
 /// Most requests that are remembered. Chosen: all losses of a second at 1 % of a million packets a
 /// second, six times.
 pub const MOST_ASKED: usize = 65_536;
-/// Most requests for one tenant's flows, once half of all are taken. Chosen: eight times the burst
+/// Most requests for one tenant's flows, once half of all are in use. Chosen: eight times the burst
 /// of a receiver.
 pub const MOST_ASKED_OF_ONE: usize = 8192;
 
 /// A packet, and a receiver that wants it.
-pub(super) type Wish = (PacketId, Peer);
+pub(super) type Request = (PacketId, Peer);
 
 /// All requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wishes {
-    known: BTreeMap<Wish, Asked>,
+pub(super) struct Requests {
+    known: BTreeMap<Request, Asked>,
     /// The number of requests by tenant.
     of_tenants: BTreeMap<Tenant, usize>,
-    order: VecDeque<(Timestamp, Wish)>,
+    order: VecDeque<(Timestamp, Request)>,
     /// The number of requests that wait: seldom any, and then no search is needed when a packet
     /// arrives.
     waiting: usize,
@@ -39,10 +39,10 @@ struct Asked {
     waits_until: Option<Timestamp>,
 }
 
-impl Wishes {
+impl Requests {
     /// Remembers a request; returns `false` when there are too many.
-    pub(super) fn remember(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) -> bool {
-        if self.known.contains_key(&wish) {
+    pub(super) fn remember(&mut self, now: Timestamp, tenant: Tenant, request: Request) -> bool {
+        if self.known.contains_key(&request) {
             return true;
         }
         let of_tenant = self.of_tenants.entry(tenant).or_default();
@@ -52,55 +52,55 @@ impl Wishes {
             return false;
         }
         *of_tenant += 1;
-        self.known.insert(wish, Asked { tenant, answers: 0, waits_until: None });
-        self.order.push_back((now, wish));
+        self.known.insert(request, Asked { tenant, answers: 0, waits_until: None });
+        self.order.push_back((now, request));
         true
     }
 
     /// Returns how often a request was answered; `None` when it is not remembered.
-    pub(super) fn answers(&self, wish: Wish) -> Option<u8> {
-        self.known.get(&wish).map(|asked| asked.answers)
+    pub(super) fn answers(&self, request: Request) -> Option<u8> {
+        self.known.get(&request).map(|asked| asked.answers)
     }
 
-    pub(super) fn count_answer(&mut self, wish: Wish) {
-        self.set_wait(wish, None);
-        if let Some(asked) = self.known.get_mut(&wish) {
+    pub(super) fn count_answer(&mut self, request: Request) {
+        self.set_wait(request, None);
+        if let Some(asked) = self.known.get_mut(&request) {
             asked.answers += 1;
         }
     }
 
     /// Returns until when a request waits, if it does.
-    pub(super) fn waits_until(&self, wish: Wish) -> Option<Timestamp> {
-        self.known.get(&wish).and_then(|asked| asked.waits_until)
+    pub(super) fn waits_until(&self, request: Request) -> Option<Timestamp> {
+        self.known.get(&request).and_then(|asked| asked.waits_until)
     }
 
     /// Sets until when a request waits; `None`: it waits no more.
-    pub(super) fn set_wait(&mut self, wish: Wish, until: Option<Timestamp>) {
-        let Some(asked) = self.known.get_mut(&wish) else { return };
+    pub(super) fn set_wait(&mut self, request: Request, until: Option<Timestamp>) {
+        let Some(asked) = self.known.get_mut(&request) else { return };
         let before = std::mem::replace(&mut asked.waits_until, until);
         self.waiting += usize::from(until.is_some());
         self.waiting -= usize::from(before.is_some());
     }
 
     /// Returns the waiting requests for a packet.
-    pub(super) fn waiting_for(&self, packet: PacketId) -> Vec<Wish> {
+    pub(super) fn waiting_for(&self, packet: PacketId) -> Vec<Request> {
         if self.waiting == 0 {
             return Vec::new();
         }
         let first = (packet, Peer(u32::MIN));
-        let all = self.known.range(first..).take_while(|(wish, _)| wish.0 == packet);
-        all.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish).collect()
+        let all = self.known.range(first..).take_while(|(request, _)| request.0 == packet);
+        all.filter(|(_, asked)| asked.waits_until.is_some()).map(|(request, _)| *request).collect()
     }
 
     /// Forgets requests that are older than `age`.
     pub(super) fn forget_older_than(&mut self, now: Timestamp, age: Duration) {
-        while let Some((at, wish)) = self.order.front().copied() {
+        while let Some((at, request)) = self.order.front().copied() {
             if now.since(at) <= age {
                 break;
             }
             self.order.pop_front();
-            self.set_wait(wish, None);
-            let gone = self.known.remove(&wish);
+            self.set_wait(request, None);
+            let gone = self.known.remove(&request);
             if let Some(many) = gone.and_then(|asked| self.of_tenants.get_mut(&asked.tenant)) {
                 *many -= 1;
             }
@@ -126,26 +126,26 @@ mod tests {
     proptest! {
         /// The count of waiting requests is right: a lookup finds the same as a search through all.
         #[test]
-        fn what_waits_is_found(steps in prop::collection::vec((0..5_u8, 0..8_u64, 0..3_u32),
+        fn waiting_requests_are_found(steps in prop::collection::vec((0..5_u8, 0..8_u64, 0..3_u32),
             1..200)) {
-            let (mut wishes, mut now) = (Wishes::default(), Timestamp::ZERO);
+            let (mut requests, mut now) = (Requests::default(), Timestamp::ZERO);
             for (step, sequence, receiver) in steps {
-                let wish = (PacketId { flow: FlowNumber(1), sequence }, Peer(receiver));
+                let request = (PacketId { flow: FlowNumber(1), sequence }, Peer(receiver));
                 now = now + Duration::from_millis(1);
                 match step {
-                    0 => assert!(wishes.remember(now, Tenant(receiver), wish)),
-                    1 => wishes.set_wait(wish, Some(now)),
-                    2 => wishes.set_wait(wish, None),
-                    3 => wishes.count_answer(wish),
-                    _ => wishes.forget_older_than(now, Duration::from_millis(20)),
+                    0 => assert!(requests.remember(now, Tenant(receiver), request)),
+                    1 => requests.set_wait(request, Some(now)),
+                    2 => requests.set_wait(request, None),
+                    3 => requests.count_answer(request),
+                    _ => requests.forget_older_than(now, Duration::from_millis(20)),
                 }
                 let waits = |asked: &Asked| asked.waits_until.is_some();
-                let all = wishes.known.iter().filter(|(_, asked)| waits(asked));
-                prop_assert_eq!(wishes.waiting, all.clone().count());
+                let all = requests.known.iter().filter(|(_, asked)| waits(asked));
+                prop_assert_eq!(requests.waiting, all.clone().count());
                 let found = (0..8).flat_map(|sequence| {
-                    wishes.waiting_for(PacketId { flow: FlowNumber(1), sequence })
+                    requests.waiting_for(PacketId { flow: FlowNumber(1), sequence })
                 });
-                prop_assert_eq!(found.collect::<Vec<_>>(), all.map(|(wish, _)| *wish)
+                prop_assert_eq!(found.collect::<Vec<_>>(), all.map(|(request, _)| *request)
                     .collect::<Vec<_>>());
             }
         }

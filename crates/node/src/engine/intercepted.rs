@@ -14,7 +14,7 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
-use super::long::Ways;
+use super::long::DatagramPaths;
 use super::mtu::NUMBER_BYTES;
 use super::routes::Route;
 use crate::NodeError;
@@ -23,7 +23,7 @@ use crate::handover::Handover;
 use crate::interceptor::{Gate, ranges};
 
 /// A listener for intercepted datagrams of one family.
-pub(crate) struct TakenLocal {
+pub(crate) struct InterceptedLocal {
     pub(super) listener: UdpPort,
     destinations: Vec<DestinationRule>,
     /// Set if those of this host itself are intercepted, too.
@@ -35,18 +35,18 @@ pub(crate) struct TakenLocal {
     answers: BTreeMap<SocketAddr, Port>,
 }
 
-impl TakenLocal {
+impl InterceptedLocal {
     /// Opens the listener for intercepted datagrams of the family of `destinations`.
     fn open(
         handover: &mut Handover,
-        taken: &Taken,
+        intercepted: &Taken,
         (destinations, is_ipv6): (Vec<DestinationRule>, bool),
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
         let here = if is_ipv6 {
-            SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port))
+            SocketAddr::from((Ipv6Addr::LOCALHOST, intercepted.port))
         } else {
-            SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port))
+            SocketAddr::from((Ipv4Addr::LOCALHOST, intercepted.port))
         };
         let (transparent, tells_dscp, tells_age) = (true, true, true);
         let options = UdpOptions { transparent, tells_dscp, tells_age, ..UdpOptions::default() };
@@ -55,9 +55,9 @@ impl TakenLocal {
         let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
             listeners: vec![listener.address()],
-            local_output: taken.local_output,
+            local_output: intercepted.local_output,
         }));
-        let (local_output, answers) = (taken.local_output, BTreeMap::new());
+        let (local_output, answers) = (intercepted.local_output, BTreeMap::new());
         Ok(Self { listener, destinations, local_output, gate, mark, answers })
     }
 
@@ -107,7 +107,7 @@ impl Engine {
         handover: &mut Handover,
         path: &Path,
     ) -> Result<(), NodeError> {
-        let taken = match &path.source {
+        let intercepted = match &path.source {
             TrafficSource::Port { listen, to } => {
                 let tells_dscp = Chosen::looks_at_dscp(path.delivery.copies.as_ref());
                 let mark = self.config.delivery_mark();
@@ -115,9 +115,9 @@ impl Engine {
                 self.add_route(now, local, *to, &path.delivery)?;
                 return Ok(());
             }
-            TrafficSource::Taken(taken) => {
-                self.check_own_host(taken, &path.delivery)?;
-                taken
+            TrafficSource::Taken(intercepted) => {
+                self.check_local_output(intercepted, &path.delivery)?;
+                intercepted
             }
             TrafficSource::Tunnel(tunnel) => {
                 return self.add_tunnel(now, handover, (tunnel, &path.delivery));
@@ -126,13 +126,14 @@ impl Engine {
         for is_ipv6 in [false, true] {
             let of_family =
                 |rule: &&DestinationRule| rule.range().is_some_and(|at| at.0.is_ipv6() == is_ipv6);
-            let rules: Vec<_> = taken.destinations.iter().filter(of_family).cloned().collect();
+            let rules: Vec<_> =
+                intercepted.destinations.iter().filter(of_family).cloned().collect();
             let first =
                 rules.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
             let Some(example) = first.map(SocketAddr::from) else { continue };
             let mark = self.config.delivery_mark();
-            let local = TakenLocal::open(handover, taken, (rules, is_ipv6), mark)?;
-            self.add_route(now, Local::Taken(Box::new(local)), example, &path.delivery)?;
+            let local = InterceptedLocal::open(handover, intercepted, (rules, is_ipv6), mark)?;
+            self.add_route(now, Local::Intercepted(Box::new(local)), example, &path.delivery)?;
         }
         Ok(())
     }
@@ -140,7 +141,7 @@ impl Engine {
     /// Returns the gates of all interceptions.
     pub(crate) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
         let of_routes = self.routes.values().filter_map(|route| match &route.local {
-            Local::Taken(taken) => Some(&taken.gate),
+            Local::Intercepted(intercepted) => Some(&intercepted.gate),
             Local::Tunnel(tunnel) => Some(&tunnel.gate),
             Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => None,
         });
@@ -149,29 +150,29 @@ impl Engine {
 
     /// Returns the longest datagram to intercept: longer ones take the original path, unless they
     /// are fragmented. Until the paths' MTUs are known it is 0, which means all.
-    fn longest_taken(&self, now: Now, route: &Route) -> u16 {
+    fn longest_intercepted(&self, now: Now, route: &Route) -> u16 {
         if route.carriage().fragment {
             return 0;
         }
         let around = if route.end.is_some() { NUMBER_BYTES } else { 0 };
-        let ways = Ways::of(route.far, route.carriage(), route.end);
-        let longest = self.longest_to(now, ways).and_then(|most| most.checked_sub(around));
+        let paths = DatagramPaths::of(route.far, route.carriage(), route.end);
+        let longest = self.longest_to(now, paths).and_then(|most| most.checked_sub(around));
         longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
     }
 
     /// Has packets intercepted only while their far endpoint answers.
-    pub(super) fn tell_gates(&self, now: Now) {
+    pub(super) fn update_gates(&self, now: Now) {
         for route in self.routes.values() {
             let far = self.fars.get(&route.far);
             match &route.local {
-                Local::Taken(taken) => {
-                    taken.gate.set_open(far.is_some_and(|far| far.is_there(now)));
-                    taken.gate.set_mtu(self.longest_taken(now, route));
+                Local::Intercepted(intercepted) => {
+                    intercepted.gate.set_open(far.is_some_and(|far| far.is_there(now)));
+                    intercepted.gate.set_mtu(self.longest_intercepted(now, route));
                 }
-                Local::Tunnel(tunnel) => self.tell_tunnel(now, route, tunnel),
+                Local::Tunnel(tunnel) => self.update_tunnel_gate(now, route, tunnel),
                 Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => {}
             }
         }
-        self.tell_tunnel_end(now);
+        self.update_tunnel_end_gate(now);
     }
 }
