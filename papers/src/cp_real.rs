@@ -19,7 +19,7 @@ pub(super) fn run(
 ) -> Result<Record, ExperimentError> {
     let scenario = read(experiment, options)?;
     let count = options.repeat.unwrap_or(1).max(1) as usize;
-    let kept = repeats::in_turn(count, options, observer, |before, checked, observer| {
+    let completed = repeats::in_turn(count, options, observer, |before, checked, observer| {
         let options = DemoOptions {
             scenario: scenario.clone(),
             quick: options.quick,
@@ -33,7 +33,7 @@ pub(super) fn run(
         checked.add(&format!("seed {}", report.seed), report.invalid_because.clone());
         Ok::<_, DemoError>(report)
     })?;
-    Ok(kept.record(|reports, _| record(reports)))
+    Ok(completed.record(|reports, _| record(reports)))
 }
 
 /// Reads the scenario; its topology lies beside a given file.
@@ -65,6 +65,6 @@ fn record(reports: &[DemoReport]) -> Record {
         Row::of("cost", Some(6.0), &values(|r| r.cost_usd), "$", "the paper's is the budget"),
     ];
     let name = reports.first().map_or("cp-real", |report| report.name.as_str());
-    let told = reports.first().map(|report| report.assumptions.clone()).unwrap_or_default();
-    Record::of_tables(name, told, (rows, Vec::new()))
+    let assumptions = reports.first().map(|report| report.assumptions.clone()).unwrap_or_default();
+    Record::of_tables(name, assumptions, (rows, Vec::new()))
 }

@@ -80,7 +80,7 @@ fn acceleration(record: &Record, algorithm: &str, point: &str) -> f64 {
 }
 
 #[test]
-fn the_first_part_alone_is_of_the_lab() {
+fn first_part_is_for_lab_experiments_only() {
     let options = RunOptions { first_part: true, ..options() };
     let check = |name: &str| by_name(name).unwrap().check(&options);
     let refused = check("cp-cost").unwrap_err();
@@ -99,7 +99,7 @@ fn sharing_relays_wins_for_each_number_of_flows() {
 }
 
 #[test]
-fn proxy_greedy_leads_until_f_fct_has_budget_for_everything() {
+fn proxy_greedy_leads_at_small_budgets() {
     let mut changes = vec![("flows = 30", "flows = 10")];
     for budget in ["0.1", "0.3", "0.4", "0.6", "0.7", "0.9", "1.0", "1.2"] {
         let line = format!("  {{ budget_usd_per_flow = {budget} }},\n");
@@ -114,7 +114,7 @@ fn proxy_greedy_leads_until_f_fct_has_budget_for_everything() {
 }
 
 #[test]
-fn free_set_up_equalizes_and_free_transfer_favours_sharing() {
+fn free_set_up_and_free_transfer() {
     let record = changed("cp-cost", &[("flows = 30", "flows = 12")], 8);
     assert!(holds(&record, "without set-up cost"));
     assert!(holds(&record, "with free transfer"));
@@ -129,13 +129,13 @@ fn faster_last_miles_leave_more_to_gain() {
 }
 
 #[test]
-fn the_localized_use_case_gains_least() {
+fn localized_use_case_gains_least() {
     let record = changed("cp-usecases", &[("flows = 60", "flows = 12")], 4);
     assert!(holds(&record, "less when localized"));
 }
 
 #[test]
-fn the_formula_is_close_until_there_is_loss() {
+fn formula_is_close_until_there_is_loss() {
     let record = changed("cp-model", &[("tuples = 25", "tuples = 3")], 2);
     assert!(holds(&record, "close to the real ones"));
     let lossless = acceleration(&record, "direct", "0 %");
@@ -157,7 +157,7 @@ fn relays_help_default_tcp_and_not_tuned_tcp() {
 }
 
 #[test]
-fn rtts_predict_forwarding_but_not_single_relays_under_loss() {
+fn rtts_predict_forwarding_under_loss() {
     let azure_and_gcp = r#"  { from = "aws:ap-south-1", to = "aws:us-west-1", relays_of = "azure" },
   { from = "aws:us-east-1", to = "aws:us-west-1", relays_of = "azure" },
   { from = "aws:ap-south-1", to = "aws:us-west-1", relays_of = "gcp" },
@@ -216,7 +216,7 @@ fn open_costs_of_the_paper_are_reported() {
 }
 
 #[test]
-fn equal_seeds_give_equal_records_and_other_seeds_others() {
+fn records_depend_on_seed() {
     let run = |seed| {
         let small = by_name("cp-flows").unwrap().scenario.replace("flows = 60", "flows = 6");
         let small = small.replace(
@@ -233,7 +233,7 @@ fn equal_seeds_give_equal_records_and_other_seeds_others() {
 }
 
 #[test]
-fn every_form_shows_the_whole_record() {
+fn output_formats_show_whole_record() {
     let record = changed("cp-lastmile", &[("flows = 30", "flows = 2")], 2);
     assert_eq!(record.schema_version, 1);
     let text = serde_json::to_string(&record).unwrap();
@@ -298,7 +298,7 @@ fn rtt_tables_are_refused_by_experiments_without_rtts() {
 }
 
 #[test]
-fn larger_initial_windows_save_what_riptide_says() {
+fn larger_initial_windows_save_round_trips() {
     // [RT II-B, Figs. 3 and 4]; the paper's times of Fig. 6 are not those of its median round trip.
     let record = changed("rt-model", &[("files = 20000", "files = 4000")], 2);
     for paper in ["all but 15 %", "between 15 KB and 1000 KB"] {
@@ -331,7 +331,7 @@ fn learning_bounds_show_in_the_windows() {
 }
 
 #[test]
-fn a_busy_pop_has_larger_windows_than_probes_alone_give() {
+fn busy_pop_has_larger_windows() {
     // [RT Fig. 11]
     let small = [
         ("length = \"12 h\"", "length = \"10 min\""),

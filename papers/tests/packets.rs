@@ -41,7 +41,8 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
     let errors = text(&output.stderr);
     if output.stdout.is_empty() && MAY_LACK.iter().any(|lack| errors.contains(lack)) {
         // Past the capture of the test's output.
-        let _heard = std::io::stderr().write_all(format!("SKIPPED {TEST}: {errors}\n").as_bytes());
+        let _written =
+            std::io::stderr().write_all(format!("SKIPPED {TEST}: {errors}\n").as_bytes());
         return;
     }
     // A busy machine makes it invalid, but it is a record.
@@ -56,7 +57,7 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
     }
     assert_eq!(record["findings"].as_array().unwrap().len(), 2, "{record}");
     // Where kcptun is not installed, the record says so.
-    let is_told = |row: &serde_json::Value| row["case"] == "all of files, TCP over kcptun";
+    let is_of_kcptun = |row: &serde_json::Value| row["case"] == "all of files, TCP over kcptun";
     let is_missing = record["assumptions"].to_string().contains("without kcptun");
-    assert_ne!(rows.iter().any(is_told), is_missing, "{record}");
+    assert_ne!(rows.iter().any(is_of_kcptun), is_missing, "{record}");
 }

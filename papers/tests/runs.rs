@@ -7,7 +7,7 @@ mod common;
 use common::Files;
 
 #[test]
-fn a_numeric_experiment_gives_table_json_plot_and_page() {
+fn numeric_experiment_output_formats() {
     let files = Files::new("papers-runs");
     let built_in = include_str!("../scenarios/cp-lastmile.toml");
     files.write("small.toml", built_in.replace("flows = 30", "flows = 2"));

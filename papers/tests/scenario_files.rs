@@ -73,8 +73,8 @@ fn spoilt(text: &str, random: &mut Random) -> String {
             2 => lines.insert(at, "colour = 'red'".to_owned()),
             3 => lines[at] = lines[at].chars().rev().collect(),
             4 => {
-                let kept = random.draw(lines[at].chars().count() + 1);
-                lines[at] = lines[at].chars().take(kept).collect();
+                let length = random.draw(lines[at].chars().count() + 1);
+                lines[at] = lines[at].chars().take(length).collect();
             }
             _ => lines[at] = with_value(&lines[at], VALUES[random.draw(VALUES.len())], random),
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Reports that the test was skipped, past the capture of its output.
 fn skipped(why: &str) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED jq-video: {why}\n").as_bytes());
+    let _written = std::io::stderr().write_all(format!("SKIPPED jq-video: {why}\n").as_bytes());
 }
 
 fn is_installed(program: &str) -> bool {
@@ -59,11 +59,11 @@ fn lost_frames_arrive_over_the_relays() {
     let files = Files::new("video");
     short(&files);
     let run = files.run("run jq-video --quick --scenario short.toml --out record.json -o json");
-    let said = text(&run.stderr);
+    let stderr = text(&run.stderr);
     // Exit code 3: the lab did not keep time, which nothing here depends on.
     if !matches!(run.status.code(), Some(0 | 3)) {
-        assert!(said.contains("lab: "), "{said}");
-        return skipped(&said);
+        assert!(stderr.contains("lab: "), "{stderr}");
+        return skipped(&stderr);
     }
     let record: Value = serde_json::from_str(&text(&run.stdout)).unwrap();
     assert!(row(&record, "video: mean PSNR, without losses") > 30.0);
@@ -79,7 +79,7 @@ fn lost_frames_arrive_over_the_relays() {
 }
 
 #[test]
-fn without_ffmpeg_one_line_says_how_to_get_it() {
+fn missing_ffmpeg_is_reported_in_one_line() {
     if !is_tradewind_built("jq-video") {
         return;
     }
@@ -87,12 +87,12 @@ fn without_ffmpeg_one_line_says_how_to_get_it() {
     let mut command = Command::new(PROGRAM);
     command.args(["run", "jq-video", "--quick"]).current_dir(&files.0).env("PATH", "");
     let output = command.output().unwrap();
-    let said = text(&output.stderr);
-    if said.contains("lab: ") {
-        return skipped(&said);
+    let stderr = text(&output.stderr);
+    if stderr.contains("lab: ") {
+        return skipped(&stderr);
     }
     assert!(!output.status.success() && output.stdout.is_empty());
-    let line = said.trim_end();
-    assert!(!line.contains('\n'), "{said}");
-    assert!(line.contains("ffmpeg: it is not installed (Debian package ffmpeg;"), "{said}");
+    let line = stderr.trim_end();
+    assert!(!line.contains('\n'), "{stderr}");
+    assert!(line.contains("ffmpeg: it is not installed (Debian package ffmpeg;"), "{stderr}");
 }

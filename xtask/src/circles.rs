@@ -199,11 +199,11 @@ fn tokens(code: &str) -> Vec<&str> {
 /// Returns the tokens without the items that are for tests alone.
 fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     const OF_TESTS: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
-    let mut kept = Vec::new();
+    let mut retained = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
         if !tokens[at..].starts_with(&OF_TESTS) {
-            kept.push(tokens[at]);
+            retained.push(tokens[at]);
             at += 1;
             continue;
         }
@@ -221,7 +221,7 @@ fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
             }
         }
     }
-    kept
+    retained
 }
 
 /// Returns the modules that are declared without a body, and so have a file.
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_crate_may_only_shrink() {
+    fn exempt_crate_may_only_shrink() {
         let (name, files) = EXEMPT[0];
         let member = format!("crates/{name}");
         let found = check_files(&member, &[("lib.rs", "mod a;"), ("a.rs", "")]);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_upward_is_named_with_its_line() {
+    fn import_upward_is_named_with_its_line() {
         let text = "[package]\nname = \"x\"\n\n[dependencies]\ntradewind-lab.workspace = true\n";
         let expected = "x/Cargo.toml:5: `net` (layer 2) imports `lab` (layer 4): only lower layers";
         assert_eq!(check("net", text), [expected]);
@@ -261,14 +261,14 @@ mod tests {
 
     #[test]
     fn repository_tools_stay_outside_the_layers() {
-        let house = "[dependencies]\ntradewind-units.workspace = true\n";
-        assert_eq!(check("xtask", house).len(), 1);
+        let manifest = "[dependencies]\ntradewind-units.workspace = true\n";
+        assert_eq!(check("xtask", manifest).len(), 1);
         assert_eq!(check("cli", "[dependencies]\nxtask = { path = \"../xtask\" }\n").len(), 1);
         assert!(check("xtask", "[dependencies]\ntoml = \"0.9\"\n").is_empty());
     }
 
     #[test]
-    fn a_manifest_that_cannot_be_read_is_a_violation() {
+    fn manifest_that_cannot_be_read_is_a_violation() {
         assert!(check("net", "[dependencies\n")[0].starts_with("x/Cargo.toml:1: cannot be read"));
     }
 

@@ -125,20 +125,20 @@ fn page(text: &str) -> Page {
     page
 }
 
-/// Returns the text with the contents of code spans taken out, but for their line ends. A span ends
+/// Returns the text with the contents of code spans removed, but for their line ends. A span ends
 /// within its paragraph.
 fn without_code_spans(text: &str) -> String {
     let of_paragraph = |paragraph: &str| {
         let parts: Vec<&str> = paragraph.split('`').collect();
         let is_code = |index: usize| index % 2 == 1 && index + 1 < parts.len();
-        let kept = parts.iter().enumerate().map(|(index, part)| {
+        let retained = parts.iter().enumerate().map(|(index, part)| {
             if is_code(index) {
                 "\n".repeat(part.matches('\n').count())
             } else {
                 (*part).to_owned()
             }
         });
-        kept.collect::<String>()
+        retained.collect::<String>()
     };
     text.split("\n\n").map(of_paragraph).collect::<Vec<_>>().join("\n\n")
 }
@@ -146,8 +146,9 @@ fn without_code_spans(text: &str) -> String {
 /// Returns the anchor of a heading: its words in lower case, joined by hyphens, without other
 /// marks, as mdBook and GitHub make it.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase();
-    kept.chars()
+    let lower = heading.trim().to_lowercase();
+    lower
+        .chars()
         .filter_map(|c| match c {
             c if c.is_alphanumeric() || c == '_' || c == '-' => Some(c),
             c if c.is_whitespace() => Some('-'),

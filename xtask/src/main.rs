@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_is_one_line_with_its_place() {
+    fn violation_is_one_line_with_its_place() {
         let violation = Violation { file: "a/b.rs".to_owned(), line: 7, what: "x".to_owned() };
         assert_eq!(violation.to_string(), "a/b.rs:7: x");
     }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest duration of one program, after which it is taken to hang. Chosen: five times the longest
-/// on an idle machine, the bench beside HAProxy.
+/// Longest duration of one program, after which it is assumed to hang. Chosen: five times the
+/// longest on an idle machine, the bench beside HAProxy.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Time between two checks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -77,7 +77,7 @@ const ELSEWHERE: [&str; 5] = ["cp-real", "jq-recovery", "jq-tcp", "jq-video", "p
 /// Runs all of them; the first word of each line on standard output is the result of one.
 pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
     let mut failed = 0;
-    let mut tell = |name: &str, outcome: Result<Duration, String>| match outcome {
+    let mut report = |name: &str, outcome: Result<Duration, String>| match outcome {
         Ok(took) => println!("smoke: {name}: ran, {:.1} s", took.as_secs_f64()),
         Err(why) => {
             failed += 1;
@@ -88,10 +88,10 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
         let file = format!("{name}.toml");
         let is_known = SCENARIOS.iter().any(|folder| root.join(folder).join(&file).is_file());
         if !is_known {
-            tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
+            report(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
         }
         if !is_run(&name) {
-            tell(&name, Err("the docs quote it, and nothing runs it".to_owned()));
+            report(&name, Err("the docs quote it, and nothing runs it".to_owned()));
         }
     }
     // All at once, with the features of the whole workspace: for a single package its dependencies
@@ -105,18 +105,18 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
     let folder = built_in(root);
     for (program, arguments) in PROGRAMS {
         let mut command = Command::new(folder.join(program));
-        tell(program, finish(command.args(arguments).current_dir(root)));
+        report(program, finish(command.args(arguments).current_dir(root)));
     }
     let mut bench = Command::new(folder.join("tradewind-bench-relay"));
     bench.args(["--quick", "--rounds=1", "--window=0.1", "--pinning=unpinned", "--tradewind"]);
-    tell("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
+    report("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
     let numeric = NUMERIC.into_iter().map(|name| (name, None));
     let on_lab = ON_LAB.into_iter().map(|name| (name, Some("--first-part")));
     let papers = binary.with_file_name(PAPERS);
     for (name, more) in numeric.chain(on_lab) {
         let mut command = Command::new(&papers);
         command.args(["run", name, "--quick"]).args(more);
-        tell(name, finish(command.current_dir(root)));
+        report(name, finish(command.current_dir(root)));
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -154,8 +154,9 @@ fn quoted_in(text: &str) -> impl Iterator<Item = String> {
 /// Runs a program to its end; returns its duration, or the end of its output as the error.
 fn finish(command: &mut Command) -> Result<Duration, String> {
     let begun = Instant::now();
-    let said = tempfile(begun);
-    let file = fs::File::create(&said).map_err(|error| format!("{}: {error}", said.display()))?;
+    let output = tempfile(begun);
+    let file =
+        fs::File::create(&output).map_err(|error| format!("{}: {error}", output.display()))?;
     let both = file.try_clone().map_err(|error| error.to_string())?;
     command.stdin(Stdio::null()).stdout(file).stderr(both);
     let mut child = command.spawn().map_err(|error| format!("cannot run it: {error}"))?;
@@ -172,8 +173,8 @@ fn finish(command: &mut Command) -> Result<Duration, String> {
             Err(error) => break Err(error.to_string()),
         }
     };
-    let text = fs::read_to_string(&said).unwrap_or_default();
-    let _ = fs::remove_file(&said);
+    let text = fs::read_to_string(&output).unwrap_or_default();
+    let _ = fs::remove_file(&output);
     match ended? {
         Some(0 | INVALID) => Ok(begun.elapsed()),
         code => {

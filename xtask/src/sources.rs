@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn a_good_file_has_no_violations() {
+    fn good_file_has_no_violations() {
         let text =
             "//! Says what it models: `unsafe`, `ignore`, `todo!`.\n#![allow(unsafe_code)]\n";
         assert!(check_lines("crates/probe/src/x.rs", text).is_empty());
     }
 
     #[test]
-    fn a_file_opens_with_what_it_models() {
+    fn file_begins_with_module_docs() {
         assert!(check_lines("a.rs", "use std::fs;\n")[0].starts_with("a.rs:1: opens without"));
         assert_eq!(check_lines("a.rs", "").len(), 1);
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_test_is_ignored() {
+    fn ignored_tests_are_violations() {
         assert_eq!(check_lines("a.rs", "//! x\n#[test]\n#[ignore]\nfn f() {}\n").len(), 1);
         assert_eq!(check_lines("a.rs", "//! x\n    #[ignore = \"slow\"]\n").len(), 1);
         assert_eq!(check_lines("a.rs", "//! x\n#[cfg_attr(miri, ignore)]\n").len(), 1);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_undone() {
+    fn unfinished_marks_are_violations() {
         let words = UNDONE_WORDS.iter().map(|word| format!("//! x\n// {word}: later\n"));
         let macros = UNDONE_MACROS.iter().map(|name| format!("//! x\n{name}()\n"));
         for text in words.chain(macros) {

@@ -21,16 +21,16 @@ const SKIP: &str = "TRADEWIND_SKIP";
 /// Runs all test targets of the workspace at `root`.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut all = cargo(root, &["--workspace", "--all-targets", "--no-fail-fast"]);
-    let (passed, said) = match heard(&mut all) {
-        Ok(heard) => heard,
+    let (passed, output) = match run_and_pass_on(&mut all) {
+        Ok(ended) => ended,
         Err(error) => {
             eprintln!("test: cargo: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let (passed, again) = if passed { (true, Vec::new()) } else { run_again(root, &said) };
-    let said = [said, again].concat();
-    let skipped = skipped_tests(&said);
+    let (passed, again) = if passed { (true, Vec::new()) } else { run_again(root, &output) };
+    let output = [output, again].concat();
+    let skipped = skipped_tests(&output);
     for line in &skipped {
         println!("test: {line}");
     }
@@ -44,8 +44,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 }
 
 /// Runs failed targets again, if they may be; returns whether all pass then, and their output.
-fn run_again(root: &Path, said: &[String]) -> (bool, Vec<String>) {
-    let failed = failed_targets(said);
+fn run_again(root: &Path, output: &[String]) -> (bool, Vec<String>) {
+    let failed = failed_targets(output);
     // No target is named: the build failed.
     let (mut all_pass, mut again) = (!failed.is_empty(), Vec::new());
     for target in failed {
@@ -66,7 +66,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 
 /// Runs `command` to its end; returns whether it succeeded, and the lines of its standard error,
 /// which are also passed on as they arrive.
-fn heard(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
+fn run_and_pass_on(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut lines = Vec::new();
     for line in BufReader::new(child.stderr.take().expect("is piped")).split(b'\n') {
@@ -78,14 +78,14 @@ fn heard(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
 }
 
 /// Returns the messages of tests that were skipped.
-fn skipped_tests(said: &[String]) -> Vec<&str> {
+fn skipped_tests(output: &[String]) -> Vec<&str> {
     // Tests run side by side: one may have written into another's line.
-    said.iter().filter_map(|line| line.find("SKIPPED").map(|at| &line[at..])).collect()
+    output.iter().filter_map(|line| line.find("SKIPPED").map(|at| &line[at..])).collect()
 }
 
 /// Returns the targets that cargo lists at its end, each as the arguments that run it again.
-fn failed_targets(said: &[String]) -> Vec<Vec<&str>> {
-    let listed = said.iter().filter_map(|line| line.strip_prefix("    `")?.strip_suffix('`'));
+fn failed_targets(output: &[String]) -> Vec<Vec<&str>> {
+    let listed = output.iter().filter_map(|line| line.strip_prefix("    `")?.strip_suffix('`'));
     listed.map(|arguments| arguments.split(' ').collect()).collect()
 }
 
@@ -95,10 +95,10 @@ fn may_run_again(target: &[&str]) -> bool {
     package.is_some_and(|package| !layers::is_pure(package.trim_start_matches("tradewind-")))
 }
 
-fn passes_alone(root: &Path, target: &[&str], said: &mut Vec<String>) -> bool {
+fn passes_alone(root: &Path, target: &[&str], output: &mut Vec<String>) -> bool {
     println!("test: `{}` failed and runs again, alone", target.join(" "));
-    heard(&mut cargo(root, target)).is_ok_and(|(passed, lines)| {
-        said.extend(lines);
+    run_and_pass_on(&mut cargo(root, target)).is_ok_and(|(passed, lines)| {
+        output.extend(lines);
         passed
     })
 }
@@ -109,20 +109,20 @@ mod tests {
 
     #[test]
     fn skipped_tests_are_reported() {
-        let said = [
+        let output = [
             "     Running tests/mtu.rs (target/debug/deps/mtu-1)",
             "SKIPPED nothing_is_cut: no right to make network namespaces",
             "test a ... SKIPPED: no nft",
         ]
         .map(str::to_owned);
-        let told = skipped_tests(&said);
-        assert_eq!(told[0], "SKIPPED nothing_is_cut: no right to make network namespaces");
-        assert_eq!(told[1..], ["SKIPPED: no nft"]);
+        let skipped = skipped_tests(&output);
+        assert_eq!(skipped[0], "SKIPPED nothing_is_cut: no right to make network namespaces");
+        assert_eq!(skipped[1..], ["SKIPPED: no nft"]);
     }
 
     #[test]
     fn failed_targets_run_again_unless_pure() {
-        let said = [
+        let output = [
             "     Running unittests src/lib.rs (target/debug/deps/tradewind_wan-1)",
             "error: test failed, to rerun pass `-p tradewind-wan --lib`",
             "error: 3 targets failed:",
@@ -131,7 +131,7 @@ mod tests {
             "    `-p tradewind --test packets`",
         ]
         .map(str::to_owned);
-        let failed = failed_targets(&said);
+        let failed = failed_targets(&output);
         assert_eq!(failed[1], ["-p", "tradewind-relay", "--test", "stream"]);
         let again: Vec<bool> = failed.iter().map(|target| may_run_again(target)).collect();
         assert_eq!(again, [false, true, true]);

@@ -314,14 +314,14 @@ fn ended_by(lab: &Lab, longest: Duration, end: impl Fn(u32) -> bool) -> Verdict 
                 return Verdict::Fail("a demo that was ended claims success".into());
             }
             Ok(Some(_)) => {
-                let mut told = String::new();
+                let mut stderr = String::new();
                 if let Some(mut errors) = child.stderr.take() {
-                    let _ = std::io::Read::read_to_string(&mut errors, &mut told);
+                    let _ = std::io::Read::read_to_string(&mut errors, &mut stderr);
                 }
-                let last = told.lines().last().unwrap_or("without a word").to_owned();
+                let last = stderr.lines().last().unwrap_or("without a word").to_owned();
                 return match Traces::now().beyond(&before) {
                     Some(left) => Verdict::Fail(left),
-                    None if told.contains("panicked") => Verdict::Fail(last),
+                    None if stderr.contains("panicked") => Verdict::Fail(last),
                     None => Verdict::Pass(format!("nothing was left behind; `{last}`")),
                 };
             }
@@ -423,27 +423,29 @@ fn experiment(lab: &Lab, name: &str, only: &[&str]) -> Verdict {
 
 fn judge(record: &Value, only: &[&str]) -> Verdict {
     let findings = record["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let says = |finding: &&Value, begin: &str| {
+    let begins_with = |finding: &&Value, begin: &str| {
         finding["paper"].as_str().is_some_and(|paper| paper.starts_with(begin))
     };
-    if let Some(begin) = only.iter().find(|begin| !findings.iter().any(|it| says(&it, begin))) {
+    if let Some(begin) =
+        only.iter().find(|begin| !findings.iter().any(|it| begins_with(&it, begin)))
+    {
         return Verdict::Fail(format!("no finding begins with `{begin}`"));
     }
-    let is_held = |it: &&Value| only.is_empty() || only.iter().any(|begin| says(it, begin));
+    let is_held = |it: &&Value| only.is_empty() || only.iter().any(|begin| begins_with(it, begin));
     let findings: Vec<&Value> = findings.iter().filter(is_held).collect();
-    let told = |finding: &&Value| {
+    let describe = |finding: &&Value| {
         let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
         format!("{}: {}", text("paper"), text("ours"))
     };
     let broken: Vec<String> =
-        findings.iter().filter(|finding| finding["holds"] != true).map(told).collect();
+        findings.iter().filter(|finding| finding["holds"] != true).map(describe).collect();
     if findings.is_empty() {
         return Verdict::Fail("it found nothing".into());
     }
     if !broken.is_empty() {
         return Verdict::Fail(broken.join("; "));
     }
-    Verdict::Pass(findings.iter().map(told).collect::<Vec<_>>().join("; "))
+    Verdict::Pass(findings.iter().map(describe).collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the report of a demo during which the lab kept time.
@@ -536,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_passes_when_all_that_it_found_holds() {
+    fn experiment_passes_if_all_findings_hold() {
         let record = |holds: &[bool]| {
             let finding =
                 |holds| serde_json::json!({"paper": "soon", "holds": holds, "ours": "1 s"});
@@ -549,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn each_required_finding_must_be_there() {
+    fn required_findings_must_exist() {
         let finding =
             |paper: &str, holds| serde_json::json!({"paper": paper, "holds": holds, "ours": "x"});
         let record =
@@ -560,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_on_a_path_is_found() {
+    fn region_on_a_path_is_found() {
         let report = serde_json::json!({"flows": [{"path": []}, {"path": ["gcp:a", "gcp:b"]}]});
         assert!(uses(&report, "gcp:b"));
         assert!(!uses(&report, "gcp:c"));

@@ -56,7 +56,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks one file, and says what it is.
+/// Checks one file, and reports what it is.
 fn check(file: &Path, kind: Option<Kind>) -> anyhow::Result<()> {
     let text = read_text(file)?;
     let name = match kind.unwrap_or_else(|| Kind::of(&text)) {

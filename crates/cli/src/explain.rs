@@ -8,12 +8,12 @@ use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Group, Sto
 use tradewind_units::FlowId;
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, table};
-use crate::plan::kept::Kept;
 use crate::plan::packets::explain as explain_packets;
 use crate::plan::show::prices;
+use crate::plan::stored_plan::StoredPlan;
 
 /// Most names of a group's flows in a line. Chosen: they fit.
-const FLOWS_TOLD: usize = 5;
+const FLOWS_SHOWN: usize = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -33,7 +33,8 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Outcome {
-    let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
+    let StoredPlan { read, problem, plan, packets } =
+        StoredPlan::read(&args.plan, args.problem.as_deref())?;
     let mut of_packets = packets.iter().flat_map(|packets| &packets.flows);
     if let Some(flow) = of_packets.find(|flow| flow.id == args.flow) {
         match args.output {
@@ -118,7 +119,7 @@ fn show_groups(groups: &[Group], most: usize, types: bool) -> anyhow::Result<()>
 }
 
 fn group_row(group: &Group, types: bool) -> Vec<String> {
-    let names: Vec<&str> = group.flows.iter().take(FLOWS_TOLD).map(|flow| flow.as_str()).collect();
+    let names: Vec<&str> = group.flows.iter().take(FLOWS_SHOWN).map(|flow| flow.as_str()).collect();
     let more = match group.flows.len() - names.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -6,7 +6,7 @@ use tradewind_net::privileges::Capability;
 use tradewind_relay::{ForwardRule, Forwarder, Shutdown};
 
 use crate::output::{self, Outcome};
-use crate::privileges::{self, Kept};
+use crate::privileges::{self, RetainedRights};
 use crate::relay::{Log, start_log};
 
 #[derive(clap::Args)]
@@ -24,13 +24,15 @@ pub(crate) struct ForwardArgs {
 
 pub(crate) fn run(args: &ForwardArgs) -> Outcome {
     let user = args.user.as_deref();
-    let told = Kept { user, capabilities: &[Capability::NetAdmin], ..Kept::default() }.alone()?;
+    let warnings =
+        RetainedRights { user, capabilities: &[Capability::NetAdmin], ..RetainedRights::default() }
+            .drop_others()?;
     let forwarder = Forwarder::set(&args.rules)?;
     // `nft`, which holds the rules, has it by now.
     privileges::give_capabilities_up()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    told.iter().for_each(|line| tracing::warn!("{line}"));
+    warnings.iter().for_each(|line| tracing::warn!("{line}"));
     let tables: Vec<_> = forwarder.tables().collect();
     output::line(serde_json::json!({ "schema_version": 1, "ready": "forward", "tables": tables }))?;
     forwarder.run(&shutdown)?;

@@ -16,7 +16,7 @@ use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, PacketSettings, Running};
-use crate::privileges::Kept;
+use crate::privileges::RetainedRights;
 use crate::relay::{Beside, Log, announce, start_log};
 use crate::socks_udp::SocksUdp;
 
@@ -49,14 +49,14 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let rights = Rights::of_gateway(&config);
-    let told = Kept {
+    let warnings = RetainedRights {
         user,
         capabilities: &rights.of_process,
         of_workers: &rights.of_workers,
         file: Some(&args.config),
-        ..Kept::default()
+        ..RetainedRights::default()
     }
-    .alone()?;
+    .drop_others()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     })
     .start(args.watch, &shutdown)?;
     // Logged after any error of the configuration, which is one line.
-    told.iter().for_each(|line| tracing::warn!("{line}"));
+    warnings.iter().for_each(|line| tracing::warn!("{line}"));
     announce(
         "gateway",
         gateway.identity().map(|identity| identity.to_string()),

@@ -107,10 +107,10 @@ struct Revoked {
     issued_before: Option<Timestamp>,
 }
 
-fn revoke(key: &Path, file: &Path, told: &Revoked) -> Outcome {
+fn revoke(key: &Path, file: &Path, revoked: &Revoked) -> Outcome {
     let operator = operator(key)?;
     let place = || file.display().to_string();
-    if told.grant.is_empty() && told.gateway.is_empty() && told.issued_before.is_none() {
+    if revoked.grant.is_empty() && revoked.gateway.is_empty() && revoked.issued_before.is_none() {
         let problem = "nothing to revoke; expected --grant, --gateway or --issued-before";
         return Err(BadFile(problem.to_owned()).into());
     }
@@ -125,9 +125,9 @@ fn revoke(key: &Path, file: &Path, told: &Revoked) -> Outcome {
         }
     }
     list.version += 1;
-    list.gateways.extend(&told.gateway);
-    list.issued_before = list.issued_before.max(told.issued_before);
-    for grant in &told.grant {
+    list.gateways.extend(&revoked.gateway);
+    list.issued_before = list.issued_before.max(revoked.issued_before);
+    for grant in &revoked.grant {
         list.grants.insert(grant_name(grant)?);
     }
     let signed = list.sign(&operator).with_context(place)?;

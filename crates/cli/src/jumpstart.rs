@@ -20,7 +20,7 @@ use tradewind_units::time::{as_millis_f64, parse_duration};
 use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
-use crate::privileges::Kept;
+use crate::privileges::RetainedRights;
 use crate::relay::{Log, start_log};
 
 /// The default directory of root's control socket.
@@ -192,9 +192,10 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     let changes_something = config.act.through != Through::None;
     let capabilities: &[_] =
         if changes_something { &[Capability::NetAdmin, Capability::Bpf] } else { &[] };
-    let told = Kept { stays_root: true, capabilities, ..Kept::default() }.alone()?;
+    let warnings = RetainedRights { stays_root: true, capabilities, ..RetainedRights::default() }
+        .drop_others()?;
     start_log(args.log)?;
-    told.iter().for_each(|line| tracing::warn!("{line}"));
+    warnings.iter().for_each(|line| tracing::warn!("{line}"));
     let socket = socket_at(args.socket.as_deref().or(config.socket.as_deref()));
     let daemon = Daemon::open(&config, &socket)?;
     let (through, why) = daemon.acts_through();
@@ -237,8 +238,8 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
     if answer["to_take_back"] == true {
         output::line("not all that was set could be taken back yet; it is tried again each round")?;
     }
-    for told in ["why", "limit", "hints"].iter().filter_map(|key| answer[key].as_str()) {
-        output::line(told)?;
+    for line in ["why", "limit", "hints"].iter().filter_map(|key| answer[key].as_str()) {
+        output::line(line)?;
     }
     let columns = ["window_segments", "samples", "average_segments", "pacing_mbps", "expires_in_s"];
     let row = |known: &Value| {

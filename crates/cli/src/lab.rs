@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_cannot_be_run_has_a_shells_status() {
+    fn unrunnable_program_has_shell_exit_status() {
         let program = OsString::from("absent");
         let error =
             |path: &str, kind: ErrorKind| LabError::File { path: path.into(), source: kind.into() };

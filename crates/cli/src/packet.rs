@@ -176,9 +176,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_money_is_not_none() {
-        for (usd, told) in [(0.0, "0.000000"), (1e-9, "<0.000001"), (0.0125, "0.012500")] {
-            assert_eq!(dollars(usd), told);
+    fn small_amounts_are_not_shown_as_zero() {
+        for (usd, expected) in [(0.0, "0.000000"), (1e-9, "<0.000001"), (0.0125, "0.012500")] {
+            assert_eq!(dollars(usd), expected);
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::journal::Logs;
 use crate::output::{self, BadFile};
 
 /// Opens it with the sockets of the previous process, and passes its own to the next.
-pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Result<Node> {
-    let PacketSettings { node: config, revocations, section, text } = told;
+pub(crate) fn open(settings: PacketSettings, handover: &mut Handover) -> anyhow::Result<Node> {
+    let PacketSettings { node: config, revocations, section, text } = settings;
     let lists = PacketSettings::lists(revocations.as_ref())?;
     let revocations = config.revocations.updated(&lists, &config.operators);
     let revocations = revocations.map_err(|error| BadFile(format!("revocations: {error}")))?;
@@ -78,9 +78,9 @@ impl<F> PacketReload<F> {
         let lists = PacketSettings::lists(file.as_ref())?;
         let ready = self.node.prepare_revocations(config, &lists);
         let ready = ready.map_err(|error| RelayError::Beside(error.to_string()))?;
-        let (node, kept) = (self.node.clone(), Arc::clone(&self.revocations));
+        let (node, revocations) = (self.node.clone(), Arc::clone(&self.revocations));
         Ok(Box::new(move || {
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = file;
+            *revocations.lock().unwrap_or_else(PoisonError::into_inner) = file;
             node.apply(&ready);
             None
         }))
@@ -93,13 +93,13 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        let told = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
+        let beside = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
         // A section that is gone is reported as changed.
-        let Some(read) = (self.read)(text).map_err(told)? else {
+        let Some(read) = (self.read)(text).map_err(beside)? else {
             return Ok(Box::new(|| None));
         };
         let config = self.node.prepare(read.node);
-        let config = config.map_err(|error| told(refused(error, read.section, text)))?;
+        let config = config.map_err(|error| beside(refused(error, read.section, text)))?;
         self.ready(Some(config), read.revocations)
     }
 

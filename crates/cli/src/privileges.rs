@@ -15,7 +15,7 @@ const DEFAULT_USER: &str = "tradewind";
 
 /// The rights that a process keeps.
 #[derive(Default)]
-pub(crate) struct Kept<'a> {
+pub(crate) struct RetainedRights<'a> {
     /// The user to continue as when root has started it, if one is named.
     pub(crate) user: Option<&'a str>,
     /// The capabilities that it needs all its life.
@@ -28,15 +28,15 @@ pub(crate) struct Kept<'a> {
     pub(crate) file: Option<&'a Path>,
 }
 
-impl Kept<'_> {
+impl RetainedRights<'_> {
     /// Drops all rights but these: continues as another user if root has started this process, with
     /// these capabilities, in the sandbox; stays root if root is named as the user. Returns lines
     /// for the log; no thread may run yet.
     ///
     /// # Errors
     /// When there is no such user, or the kernel refuses a step: the process must end then.
-    pub(crate) fn alone(&self) -> anyhow::Result<Vec<String>> {
-        let told = if is_root() {
+    pub(crate) fn drop_others(&self) -> anyhow::Result<Vec<String>> {
+        let warnings = if is_root() {
             match self.leave_root()? {
                 Root::Chosen => {
                     sandbox::unhide()?;
@@ -44,17 +44,17 @@ impl Kept<'_> {
                 }
                 Root::Left(user) => self.out_of_reach(&user),
                 Root::Stays(why) => {
-                    let mut told: Vec<_> = why.into_iter().collect();
-                    told.extend(self.give_capabilities_up()?);
-                    told.extend(self.out_of_reach("root"));
-                    told
+                    let mut warnings: Vec<_> = why.into_iter().collect();
+                    warnings.extend(self.give_capabilities_up()?);
+                    warnings.extend(self.out_of_reach("root"));
+                    warnings
                 }
             }
         } else {
             self.give_capabilities_up()?
         };
         sandbox::enter(self.capabilities, self.of_workers)?;
-        Ok(told)
+        Ok(warnings)
     }
 
     /// Continues as another user than root, if there is one and the process need not stay root.
@@ -97,7 +97,7 @@ impl Kept<'_> {
     }
 
     /// Drops capabilities that are not needed, and reports those missing that the previous process
-    /// should have kept.
+    /// should have retained.
     fn give_capabilities_up(&self) -> anyhow::Result<Vec<String>> {
         let mut lacking = keep_only(self.capabilities)?;
         // Workers can use another capability.
@@ -105,22 +105,22 @@ impl Kept<'_> {
         if !handover::is_successor() {
             return Ok(Vec::new());
         }
-        let told = |capability: &Capability| {
+        let describe = |capability: &Capability| {
             format!(
                 "the process before this one has not kept {capability}, which this configuration \
                  takes: restart it instead of upgrading it"
             )
         };
-        Ok(lacking.iter().map(told).collect())
+        Ok(lacking.iter().map(describe).collect())
     }
 
     /// Returns lines about files that `user`, as which this process runs now, needs and cannot
     /// reach.
     fn out_of_reach(&self, user: &str) -> Vec<String> {
         let Some(file) = self.file else { return Vec::new() };
-        let mut told = Vec::new();
+        let mut warnings = Vec::new();
         if File::open(file).is_err() {
-            told.push(format!(
+            warnings.push(format!(
                 "{}: user `{user}` may not read it, so that SIGHUP and SIGUSR2 change nothing: \
                  `chgrp {user}` and `chmod 640` it",
                 file.display()
@@ -129,17 +129,17 @@ impl Kept<'_> {
         if let Ok(program) = Program::of_this_process()
             && !program.may_start()
         {
-            told.push(format!(
+            warnings.push(format!(
                 "{}: user `{user}` may not start it, so that SIGUSR2 changes nothing",
                 program.path().display()
             ));
         }
-        told
+        warnings
     }
 }
 
-/// Drops the capabilities that were kept, since the work that needed them is done; no thread may
-/// run yet.
+/// Drops the capabilities that were retained, since the work that needed them is done; no thread
+/// may run yet.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -17,7 +17,7 @@ use tradewind_probe::{
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, address, time::parse_duration};
 
 use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, table};
-use crate::privileges::Kept;
+use crate::privileges::RetainedRights;
 use crate::relay::{Log, start_log};
 
 /// Bytes of a secret's file that are read. Chosen: above the longest secret and white space.
@@ -180,9 +180,9 @@ async fn respond(config: ResponderConfig, user: Option<&str>) -> Outcome {
         Err(error) => return failed(error),
     };
     // It needs no right but that to the port, which it has opened.
-    let told = Kept { user, ..Kept::default() }.alone()?;
+    let warnings = RetainedRights { user, ..RetainedRights::default() }.drop_others()?;
     start_log(Log::Text)?;
-    told.iter().for_each(|line| tracing::warn!("{line}"));
+    warnings.iter().for_each(|line| tracing::warn!("{line}"));
     output::line(serde_json::json!({
         "schema_version": 1,
         "ready": "responder",

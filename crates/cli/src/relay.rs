@@ -17,7 +17,7 @@ use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, PacketSettings, Running};
-use crate::privileges::Kept;
+use crate::privileges::RetainedRights;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -56,14 +56,14 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let rights = Rights::of_relay(&config);
-    let told = Kept {
+    let warnings = RetainedRights {
         user,
         capabilities: &rights.of_process,
         of_workers: &rights.of_workers,
         file: Some(&args.config),
-        ..Kept::default()
+        ..RetainedRights::default()
     }
-    .alone()?;
+    .drop_others()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
     // Logged after any error of the configuration, which is one line.
-    told.iter().for_each(|line| tracing::warn!("{line}"));
+    warnings.iter().for_each(|line| tracing::warn!("{line}"));
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     relay.take_over()?;
@@ -120,11 +120,11 @@ fn packets(
     held: &HeldKeys,
     handover: &mut Handover,
 ) -> anyhow::Result<Option<Node>> {
-    let Some(told) = node_config(config, held, text)? else { return Ok(None) };
-    let node = &told.node;
+    let Some(settings) = node_config(config, held, text)? else { return Ok(None) };
+    let node = &settings.node;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;
-    let node = packet_plane::open(told, handover)?;
+    let node = packet_plane::open(settings, handover)?;
     if is_idle {
         tracing::warn!("packet.next_hops: none, so that no packets are passed on");
     }

@@ -276,7 +276,7 @@ struct Answer {
     to: String,
     volume_bytes: u64,
     rtt_source: String,
-    /// The date of the catalogue whose prices were taken; left out with flat ones.
+    /// The date of the catalogue whose prices were used; left out with flat ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     prices_dated: Option<String>,
     /// `direct` or `relay`.

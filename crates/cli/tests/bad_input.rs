@@ -85,7 +85,7 @@ fn wrong_usage_takes_one_line_and_status_2() {
 }
 
 #[test]
-fn a_topology_with_a_mistake_is_refused_by_file_and_line() {
+fn invalid_topology_is_refused_with_line() {
     let files = Files::new("topology");
     let sites = "[[site]]\nid = 'a'\nlocation = { latitude = 1, longitude = 1 }\n\
                  [[site]]\nid = 'b'\nlocation = { latitude = 2, longitude = 2 }\n";
@@ -129,9 +129,10 @@ fn demo_checks_its_outputs_before_it_begins() {
     files.write("file", "");
     files.refuses(&["demo", "--out", "file"], "file/demo.json: Not a directory");
 
-    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let scenario = fs::read_to_string(house.join("examples/cp-real.toml")).unwrap();
-    fs::copy(house.join("examples/cp-real-wan.toml"), files.0.join("cp-real-wan.toml")).unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let scenario = fs::read_to_string(repository.join("examples/cp-real.toml")).unwrap();
+    fs::copy(repository.join("examples/cp-real-wan.toml"), files.0.join("cp-real-wan.toml"))
+        .unwrap();
     for (from, to, expected) in [
         (
             "gcp:us-west1",
@@ -151,10 +152,10 @@ fn demo_checks_its_outputs_before_it_begins() {
 }
 
 #[test]
-fn bad_keys_and_grants_are_told_apart() {
+fn bad_keys_and_grants_are_distinguished() {
     let files = Files::new("grants");
     let operator = keygen(&files, "operator", "operator.key");
-    let stranger = keygen(&files, "operator", "stranger.key");
+    let untrusted = keygen(&files, "operator", "stranger.key");
     let gateway = keygen(&files, "identity", "gateway.key");
     files.refuses(&["keygen", "identity", "gateway.key"], "File exists");
 
@@ -178,7 +179,7 @@ fn bad_keys_and_grants_are_told_apart() {
     let show = |operator: &str, file: &str, expected: &str| {
         files.refuses(&["grant", "show", "--operator", operator, file], expected);
     };
-    show(&stranger, "grant.txt", "not trusted here");
+    show(&untrusted, "grant.txt", "not trusted here");
     show(&operator, "cut.txt", "cut off or mistyped");
     show(&operator, "altered.txt", "cut off or mistyped");
     show(
@@ -208,8 +209,8 @@ fn relay_refuses_unusable_configurations() {
     let files = Files::new("relay");
     let operator = keygen(&files, "operator", "operator.key");
     keygen(&files, "identity", "relay.key");
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap();
+    let in_use = TcpListener::bind("127.0.0.1:0").unwrap();
+    let in_use = in_use.local_addr().unwrap();
     let config = |listen: &str, key: &str, rest: &str| {
         format!(
             "listen = ['{listen}']\nidentity_file = '{key}'\noperators = ['{operator}']\n{rest}"
@@ -219,12 +220,12 @@ fn relay_refuses_unusable_configurations() {
     // A resource that the host lacks now is no mistake in the file.
     let absent = ["already in use", "cannot assign"];
     for (content, expected) in [
-        (config(&taken.to_string(), "relay.key", ""), format!("{taken}: address already in use")),
+        (config(&in_use.to_string(), "relay.key", ""), format!("{in_use}: address already in use")),
         (config("203.0.113.9:7", "relay.key", ""), "cannot assign".into()),
         (config("here", "relay.key", ""), "`listen[0]` (line 1)".into()),
         (config(free, "absent.key", ""), "identity file absent.key: no such file".into()),
         (config(free, "operator.key", ""), "this is a secret operator key".into()),
-        (config(free, "relay.key", &format!("metrics = '{taken}'")), "already in use".into()),
+        (config(free, "relay.key", &format!("metrics = '{in_use}'")), "already in use".into()),
         (config(free, "relay.key", "workers = 0"), "workers".into()),
         (config(free, "relay.key", "[timeouts]\nidle = '-1 s'"), "`timeouts.idle` (line 5)".into()),
         (
@@ -238,8 +239,8 @@ fn relay_refuses_unusable_configurations() {
         let status = if absent.iter().any(|words| line.contains(words)) { 1 } else { 2 };
         files.refuses_with(&relay, status, "relay.toml: ");
     }
-    let responder = ["probe", "responder", "--listen", &taken.to_string()];
-    files.refuses(&responder, &format!("{taken}: Address already in use"));
+    let responder = ["probe", "responder", "--listen", &in_use.to_string()];
+    files.refuses(&responder, &format!("{in_use}: Address already in use"));
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn on_a_full_disk(arguments: &[&str], files: &Files) -> Output {
 }
 
 #[test]
-fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
+fn full_disk_leaves_no_partial_files() {
     let files = Files::new("full");
     let making = ["keygen", "identity", "relay.key"];
     let output = on_a_full_disk(&making, &files);
@@ -333,8 +334,8 @@ fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
     assert_eq!(text(&output.stderr), "tradewind: relay.key: write the key: File too large\n");
     keygen(&files, "identity", "relay.key");
 
-    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let problem = house.join("examples/plan/four-cities.toml");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let problem = repository.join("examples/plan/four-cities.toml");
     let plan = ["plan", "--problem", problem.to_str().unwrap(), "--out", "plan.json"];
     files.write("plan.json", "an earlier plan");
     let output = on_a_full_disk(&plan, &files);
@@ -347,7 +348,7 @@ fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
 }
 
 #[test]
-fn a_probe_without_answers_shows_no_empty_table() {
+fn unanswered_probe_shows_no_table() {
     let files = Files::new("no-answers");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = tradewind(&["probe", "rtt", &closed, "--samples", "1"], &files.0);
@@ -404,7 +405,7 @@ fn unusable_runtime_directory_is_reported() {
 }
 
 #[test]
-fn an_endless_file_is_given_up() {
+fn endless_file_is_refused() {
     let files = Files::new("endless");
     let mut child = command(&["relay", "--config", "/dev/zero"], &files.0)
         .stderr(Stdio::piped())
@@ -417,7 +418,7 @@ fn an_endless_file_is_given_up() {
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_wrong_usage() {
+fn invalid_file_is_usage_error() {
     let files = Files::new("senseless");
     files.write("bad.toml", "nonsense = 1");
     keygen(&files, "operator", "op.key");

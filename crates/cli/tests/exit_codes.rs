@@ -65,7 +65,7 @@ impl Configured {
 }
 
 #[test]
-fn every_mistake_in_a_relays_configuration_ends_with_2() {
+fn invalid_relay_config_exits_with_2() {
     let configured = Configured::new("codes-of-relay");
     let mut cases: Vec<(String, &str)> = [
         ("colour = 1", "colour"),
@@ -107,7 +107,7 @@ fn every_mistake_in_a_relays_configuration_ends_with_2() {
 }
 
 #[test]
-fn every_mistake_in_a_gateways_configuration_ends_with_2() {
+fn invalid_gateway_config_exits_with_2() {
     let configured = Configured::new("codes-of-gateway");
     let (socks5, packet) = ("socks5 = ['127.0.0.1:0']", "[[packet]]\nlisten = '127.0.0.1:0'");
     let route = "[routes]\ndefault = 'direct'";
@@ -190,13 +190,13 @@ fn config_check_names_key_and_line() {
 }
 
 #[test]
-fn what_the_host_lacks_ends_with_1() {
+fn missing_host_resources_exit_with_1() {
     let configured = Configured::new("codes-of-host");
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let held = TcpListener::bind(taken).unwrap();
+    let in_use = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let held = TcpListener::bind(in_use).unwrap();
     let cases = [
-        (configured.relay(&format!("metrics = '{taken}'")), "already in use"),
-        (configured.relay("").replace("127.0.0.1:0", &taken.to_string()), "already in use"),
+        (configured.relay(&format!("metrics = '{in_use}'")), "already in use"),
+        (configured.relay("").replace("127.0.0.1:0", &in_use.to_string()), "already in use"),
         (configured.relay("[packet]\nlisten = '203.0.113.9:7'"), "203.0.113.9:7"),
     ];
     configured.refuses("relay", 1, &cases);
@@ -246,8 +246,8 @@ fn mistakes_of_jumpstart_end_with_2() {
 #[test]
 fn mistakes_in_plans_and_arguments_end_with_2() {
     let files = Files::new("codes-of-plan");
-    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plan");
-    let problem = |name: &str| house.join(name).display().to_string();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plan");
+    let problem = |name: &str| repository.join(name).display().to_string();
     let (cities, other) = (problem("four-cities.toml"), problem("one-to-many.toml"));
     files.prints(&["plan", "--problem", &cities, "--out", "plan.json"]);
     let about = |problem| vec!["explain", "plan.json", "hamina-london", "--problem", problem];
@@ -289,7 +289,7 @@ fn topology(settings: &str) -> String {
 }
 
 #[test]
-fn topology_that_this_kernel_cannot_run_ends_with_2() {
+fn unsupported_topology_exits_with_2() {
     if !is_root() {
         return skipped("topology", "needs root");
     }

@@ -92,7 +92,7 @@ fn expected_flows_stand_in_place_of_the_files() {
 }
 
 #[test]
-fn a_true_forecast_is_not_regretted() {
+fn true_forecast_has_no_regret() {
     let files = with_log("no-regret", &rhythm(13));
     let report = json(&files, REGRET);
     let periods = report["periods"].as_array().unwrap();

@@ -36,7 +36,7 @@ fn rhythm(test: &str) -> Log {
 }
 
 #[test]
-fn a_rhythm_is_continued() {
+fn season_is_continued() {
     let log = rhythm("rhythm");
     let answer: serde_json::Value =
         serde_json::from_str(&log.prints("--period 1h -o json")).unwrap();

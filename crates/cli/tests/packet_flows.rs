@@ -54,8 +54,11 @@ fn streams_and_packet_flows_are_planned_together() {
     let table = files.prints("plan --problem p.toml");
     assert!(table.contains("packet flow") && table.contains("together $"), "{table}");
     assert_eq!(&files.json("explain plan.json call -o json"), call);
-    let told = files.prints("explain plan.json call");
-    assert!(told.contains("loses too much") && told.contains("machines $0.0000"), "{told}");
+    let explained = files.prints("explain plan.json call");
+    assert!(
+        explained.contains("loses too much") && explained.contains("machines $0.0000"),
+        "{explained}"
+    );
     let forged =
         files.read("plan.json").replacen("\"compute_usd\": 0.0", "\"compute_usd\": 0.1", 1);
     files.write("forged.json", forged);
@@ -140,10 +143,10 @@ fn sweep_step_equals_the_plan_for_its_budget() {
     let shown = files.run(arguments);
     let (table, note) = (common::text(&shown.stdout), common::text(&shown.stderr));
     assert!(table.contains("limited") && table.contains("together $"), "{table}");
-    let said = "note: budgets below $";
-    assert!(note.starts_with(said) && note.ends_with(": 1 of 5\n"), "{note}");
+    let prefix = "note: budgets below $";
+    assert!(note.starts_with(prefix) && note.ends_with(": 1 of 5\n"), "{note}");
     // The line names the least budget that suffices, to the last digit.
-    let least = note[said.len()..].split(' ').next().unwrap();
+    let least = note[prefix.len()..].split(' ').next().unwrap();
     files.prints(&format!("plan --problem p.toml --budget {least}"));
     let reserve: f64 = least.parse().unwrap();
     let less = reserve - 1e-8;
@@ -158,7 +161,7 @@ fn sweep_step_equals_the_plan_for_its_budget() {
 }
 
 #[test]
-fn packet_flows_may_be_all_there_is_and_have_no_plan() {
+fn packet_flows_alone_without_plan() {
     let files = joint("packets-alone");
     let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
     let alone = JOINT.replace(stream, "");
@@ -294,15 +297,15 @@ fn plan_replaces_only_its_own_packet_settings() {
 }
 
 #[test]
-fn planned_service_is_kept_and_unknown_flows_are_refused() {
+fn planned_service_is_retained_and_unknown_flows_refused() {
     let configured = Configured::new("packet-planned");
     let (files, inventory) = (&configured.files, &configured.inventory);
     files.write("inventory.toml", format!("{inventory}service = 'planned'\n"));
     configured.configure("");
-    let kept: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
+    let plan: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
     let text = configured.text(GATEWAY);
     let section = &text.parse::<toml::Table>().unwrap()["packet"][0];
-    assert_eq!(section["service"].as_str(), kept["packets"]["flows"][0]["service"].as_str());
+    assert_eq!(section["service"].as_str(), plan["packets"]["flows"][0]["service"].as_str());
     assert!(section.get("costs").is_none() && section.get("max_loss").is_none());
     assert!(GatewayConfig::parse(&text).is_err(), "a part of one");
 
@@ -371,9 +374,9 @@ fn packet_relay_missing_from_the_inventory_is_refused() {
 }
 
 #[test]
-fn the_example_is_planned() {
-    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let file = house.join("examples/plan/calls.toml").display().to_string();
+fn example_is_planned() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = repository.join("examples/plan/calls.toml").display().to_string();
     let files = Files::new("calls");
     let plan = files.json(&["plan", "--problem", &file, "-o", "json"]);
     let flows = plan["packets"]["flows"].as_array().unwrap();

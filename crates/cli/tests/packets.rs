@@ -262,7 +262,8 @@ fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
          relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
     let fars = Line::start(files, "gateway", "far.toml", &config);
-    let [relay_address, far_address] = [&relays, &fars].map(|(_, told)| &told["packet"]["listen"]);
+    let [relay_address, far_address] =
+        [&relays, &fars].map(|(_, ready)| &ready["packet"]["listen"]);
     let packet = |more: &str| {
         format!(
             "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, \
@@ -291,16 +292,16 @@ fn udp_sockets_are_handed_over_on_upgrade() {
         application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         application
     });
-    let hears = |who: &str| {
+    let wait_for_replies = |who: &str| {
         until(who, &[], || applications.iter().all(|application| round_trip(application, 1)));
     };
-    hears("packets");
+    wait_for_replies("packets");
     for ((line, before), who) in
         all.iter_mut().zip(["the near gateway", "the far one", "the relay"])
     {
         let after = line.upgrade();
         assert_eq!((&after["packet"], &after["listen"]), (&before["packet"], &before["listen"]));
-        hears(&format!("packets through the successor of {who}"));
+        wait_for_replies(&format!("packets through the successor of {who}"));
     }
 }
 
@@ -335,17 +336,17 @@ fn conversations_and_paths_are_logged() {
          allow_loopback = true\n{}",
         log("access_log", "far.log")
     );
-    let (far_process, told) = files.start("gateway", "far.toml", &config);
-    let far_address = told["packet"]["listen"].as_str().unwrap().to_owned();
+    let (far_process, ready) = files.start("gateway", "far.toml", &config);
+    let far_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
     let config = format!(
         "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
          metrics = '127.0.0.1:0'\n[packet]\nlisten = '127.0.0.1:0'\nworkers = 2\n\
          next_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n{}",
         log("audit_log", "audit.log")
     );
-    let (relay_process, told) = files.start("relay", "relay.toml", &config);
-    let relay_address = told["packet"]["listen"].as_str().unwrap().to_owned();
-    let relay_metrics = told["metrics"].as_str().unwrap().to_owned();
+    let (relay_process, ready) = files.start("relay", "relay.toml", &config);
+    let relay_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
+    let relay_metrics = ready["metrics"].as_str().unwrap().to_owned();
     let to = echo().to_string();
     let config = format!(
         "identity_file = 'near.key'\ngrant = '{grant}'\n{}[[packet]]\nlisten = '127.0.0.1:0'\n\
@@ -354,9 +355,9 @@ fn conversations_and_paths_are_logged() {
          relays = [{{ address = '{relay_address}', identity = '{relay}' }}]\n",
         log("access_log", "near.log")
     );
-    let (near_process, told) = files.start("gateway", "near.toml", &config);
+    let (near_process, ready) = files.start("gateway", "near.toml", &config);
     let application = UdpSocket::bind("127.0.0.1:0").unwrap();
-    application.connect(told["packet"]["applications"][0].as_str().unwrap()).unwrap();
+    application.connect(ready["packet"]["applications"][0].as_str().unwrap()).unwrap();
     application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     until("answers over the relay", &[&relay_metrics], || {
         round_trip(&application, 1)
@@ -455,7 +456,7 @@ fn errors_between_sections_name_line_and_section() {
         let name = format!("tun = {{ name = 'tw0', destinations = ['10.{net}.0.0/16:*'] }}");
         format!("[[packet]]\n{there}\n{name}\n")
     };
-    let taken = "tproxy = { destinations = ['10.0.0.7/32:5'], local_output = true }";
+    let intercepted = "tproxy = { destinations = ['10.0.0.7/32:5'], local_output = true }";
     let members = "[packet_endpoint]\nmembers = 'members.toml'\n";
     for (sections, expected) in [
         (tun(1) + &tun(2), "configuration, `packet[1].tun.name` (line 8): `tw0` is there twice"),
@@ -468,7 +469,7 @@ fn errors_between_sections_name_line_and_section() {
             "configuration, `packet[0].far` (line 6): `berlin` is an id of `members`",
         ),
         (
-            port(1, &there) + &format!("[[packet]]\n{here}\n{taken}\n"),
+            port(1, &there) + &format!("[[packet]]\n{here}\n{intercepted}\n"),
             "configuration, `packet[1].tproxy.local_output` (line 9): 127.0.0.1:7001",
         ),
         (
@@ -504,14 +505,14 @@ fn doctor_reads_packet_sections() {
         command.args(["doctor", "--config", "gateway.toml", "-o", "json"]);
         command.current_dir(&files.0).output().unwrap()
     };
-    let told = doctor("budget = '0 s'");
-    let line = String::from_utf8(told.stderr).unwrap();
+    let output = doctor("budget = '0 s'");
+    let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         line,
         "tradewind: gateway.toml: configuration, `packet[0].budget` (line 6): expected at least 1 \
          ms\n"
     );
-    assert_eq!(told.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(2));
     let report: serde_json::Value = serde_json::from_slice(&doctor("").stdout).unwrap();
     let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
     let is_short = most.trim().parse::<u64>().unwrap() < 4 << 20;
@@ -559,8 +560,8 @@ fn gateway_reports_refusals_and_silent_peers() {
         "it does not list this relay or far gateway",
         "identity and the same wire version, does it trust",
     ] {
-        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));
-        assert!(said.is_some(), "{expected}");
+        let logged = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));
+        assert!(logged.is_some(), "{expected}");
     }
     // The error names which of two entries is wrong, and where.
     files.write("near.toml", &config(&packet.replace("to = '127.0.0.1:5'", "to = 'tokyo:5'")));

@@ -18,13 +18,13 @@ fn password(input: &[u8]) -> Result<String, String> {
         .unwrap();
     command.stdin.take().unwrap().write_all(input).unwrap();
     let output = command.wait_with_output().unwrap();
-    let [told, complaint] =
+    let [hash, error] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    if output.status.success() { Ok(told.trim().to_owned()) } else { Err(complaint) }
+    if output.status.success() { Ok(hash.trim().to_owned()) } else { Err(error) }
 }
 
 #[test]
-fn a_password_becomes_a_hash_that_a_gateway_takes() {
+fn password_hash_is_accepted_by_gateway() {
     let hash = password(b"correct horse\n").unwrap();
     let text = format!(
         "socks5 = ['0.0.0.0:1080']\nexpose = true\n[[user]]\nname = 'ann'\npassword = '{hash}'"

@@ -41,8 +41,8 @@ impl Running {
         let relay = Relay::bind(&RelayConfig::parse(&config).unwrap()).unwrap();
         let (address, identity) = (relay.handle().local_addrs()[0], relay.identity().to_string());
         let shutdown = Shutdown::new();
-        let told = shutdown.clone();
-        let thread = Some(std::thread::spawn(move || relay.run(&told).unwrap()));
+        let shutdown_of_thread = shutdown.clone();
+        let thread = Some(std::thread::spawn(move || relay.run(&shutdown_of_thread).unwrap()));
         Self { address, identity, shutdown, thread }
     }
 }
@@ -234,7 +234,7 @@ fn only_path_of_a_gateway_is_probed_on_request() {
 }
 
 #[test]
-fn a_bad_file_is_refused_in_one_line_and_the_old_routes_stay() {
+fn invalid_table_is_refused_and_old_routes_stay() {
     let first = Running::relay(4);
     let fixed = fixed_part(free_port());
     let text =

@@ -12,13 +12,13 @@ use serde_json::Value;
 use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::{Connections, Route};
 
-fn house() -> &'static Path {
+fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Returns the path of a file in examples/plan.
 fn scenario(name: &str) -> String {
-    house().join("examples/plan").join(name).display().to_string()
+    repository().join("examples/plan").join(name).display().to_string()
 }
 
 /// Two flows from one site; the first may go over a relay, which pays with a budget of a dollar.
@@ -53,17 +53,20 @@ fn small(test: &str) -> Files {
 }
 
 #[test]
-fn times_beyond_a_hundred_years_are_told_of() {
+fn times_beyond_a_hundred_years_are_noted() {
     let files = small("slow");
     let slow = "[[pair]]\nbetween = [\"a\", \"b\"]\nrate = \"1 bit/s\"\n";
     files.write("p.toml", format!("{SMALL}{slow}"));
-    let told = common::text(&files.run("plan --problem p.toml --algorithm greedy").stderr);
-    assert!(told.contains("note: a path of flow `far` takes a hundred years or more"), "{told}");
-    assert!(!told.contains("`near`"), "{told}");
+    let stderr = common::text(&files.run("plan --problem p.toml --algorithm greedy").stderr);
+    assert!(
+        stderr.contains("note: a path of flow `far` takes a hundred years or more"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("`near`"), "{stderr}");
 }
 
 #[test]
-fn machines_are_paid_for_as_long_as_the_plan_takes_or_the_period_says() {
+fn machine_hours_follow_plan_or_period() {
     let files = small("hours");
     let machine = "[[relay_type]]\nid = \"vm\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\n\
                    usd_per_hour = 0.2\n";
@@ -87,7 +90,7 @@ fn machines_are_paid_for_as_long_as_the_plan_takes_or_the_period_says() {
 }
 
 #[test]
-fn a_plan_has_the_documented_form() {
+fn plan_has_the_documented_form() {
     let files = small("form");
     let plan = files.json("plan --problem p.toml -o json --out plan.json");
     assert_eq!(plan["schema_version"], 1);
@@ -122,9 +125,9 @@ fn a_plan_has_the_documented_form() {
     assert!((total("direct_fct_s") - plan["direct_fct_s"].as_f64().unwrap()).abs() < 1e-6);
     assert!(plan.get("problem").is_none(), "the problem is in the file, not in the answer");
 
-    let kept: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
-    assert_eq!(kept["flows"], plan["flows"]);
-    assert_eq!(kept["problem"]["tables"]["rtt.csv"], RTTS);
+    let stored: Value = serde_json::from_str(&files.read("plan.json")).unwrap();
+    assert_eq!(stored["flows"], plan["flows"]);
+    assert_eq!(stored["problem"]["tables"]["rtt.csv"], RTTS);
     let table = files.prints("plan --problem p.toml --algorithm greedy");
     assert!(
         table.contains("gcp:europe-west2.1") && table.contains("cost $0.66 (of $1.00)"),
@@ -315,7 +318,7 @@ pair = [
 "#;
 
 #[test]
-fn a_makespan_is_what_sweeps_and_comparisons_go_by() {
+fn sweep_and_compare_use_makespan() {
     let files = Files::new("makespan");
     files.write("p.toml", LAST);
     let close = |value: &Value, expected: f64| {
@@ -477,7 +480,7 @@ fn plan_becomes_configurations() {
 }
 
 #[test]
-fn the_examples_are_planned() {
+fn examples_are_planned() {
     let files = Files::new("examples");
     let lines = files
         .prints(&format!("plan --problem {} --algorithm greedy", scenario("four-cities.toml")));

@@ -22,14 +22,14 @@ const NET_RAW: u64 = 1 << 13;
 const BPF: u64 = 1 << 39;
 
 /// Checks that a process and its workers are in the sandbox, and that the process runs as `user`
-/// and has no more capabilities than `kept`.
-fn assert_bound(process: u32, user: u32, kept: u64) {
-    assert_bound_alone(process, user, kept);
+/// and has no more capabilities than `retained`.
+fn assert_bound(process: u32, user: u32, retained: u64) {
+    assert_bound_alone(process, user, retained);
     assert_sandboxed(process);
 }
 
 /// Checks the same of a process that may have no workers.
-fn assert_bound_alone(process: u32, user: u32, kept: u64) {
+fn assert_bound_alone(process: u32, user: u32, retained: u64) {
     let of = |name: &str| field(&status(process), name);
     let text = fs::read_to_string(status(process)).unwrap();
     let numbers = |name: &str| {
@@ -39,7 +39,7 @@ fn assert_bound_alone(process: u32, user: u32, kept: u64) {
     assert_eq!(numbers("Uid:"), [user; 4]);
     assert!(user == 0 || of("Groups") == of("Gid"), "no group of root's");
     for set in ["CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd"] {
-        assert_eq!(capabilities(process, set), kept, "{set}");
+        assert_eq!(capabilities(process, set), retained, "{set}");
     }
     assert_has_sandbox(process);
     if user == 0 {
@@ -93,14 +93,14 @@ fn of_threads(process: u32, name: &str) -> Vec<u64> {
 }
 
 /// Checks the capabilities of a process's workers, once they are restricted.
-fn assert_workers_keep(process: u32, kept: u64) {
+fn assert_workers_keep(process: u32, retained: u64) {
     until("workers that have given up the rest", || {
-        of_threads(process, "worker").iter().all(|of_worker| *of_worker == kept)
+        of_threads(process, "worker").iter().all(|of_worker| *of_worker == retained)
     });
 }
 
 #[test]
-fn a_relay_that_root_starts_goes_on_as_another_user_and_so_does_its_successor() {
+fn relay_and_successor_drop_root() {
     let Some(user) = nobody("drop") else { return };
     let folder = Folder::new("drop", "run_as = 'nobody'\nmetrics = '127.0.0.1:0'\n");
     let mut relay = folder.relay();
@@ -120,7 +120,7 @@ fn a_relay_that_root_starts_goes_on_as_another_user_and_so_does_its_successor() 
 }
 
 #[test]
-fn only_the_capabilities_that_the_configuration_takes_are_kept() {
+fn unneeded_capabilities_are_dropped() {
     let Some(user) = nobody("capabilities") else { return };
     let (warm, plain) = ("run_as = 'nobody'\n[leg.dial]\nwarm = 4\n", "run_as = 'nobody'\n");
     let folder = Folder::new("capabilities", warm);
@@ -138,11 +138,11 @@ fn only_the_capabilities_that_the_configuration_takes_are_kept() {
     folder.configure(warm);
     let successor = folder.upgrade(&mut relay);
     assert_eq!(sets.map(|set| capabilities(successor, set)), [0; 4]);
-    folder.is_told("has not kept CAP_NET_ADMIN, which this configuration takes: restart it");
+    folder.wait_for_log("has not kept CAP_NET_ADMIN, which this configuration takes: restart it");
 }
 
 #[test]
-fn a_relay_that_learns_initial_windows_does_so_as_another_user_too() {
+fn learning_relay_drops_root() {
     let Some(user) = nobody("learns") else { return };
     let folder = Folder::new("learns", "");
     let socket = folder.of_user(user).join("jumpstart.sock");
@@ -160,25 +160,25 @@ fn a_relay_that_learns_initial_windows_does_so_as_another_user_too() {
 }
 
 #[test]
-fn another_key_in_the_place_of_one_that_the_user_may_not_read_takes_a_restart() {
+fn changed_unreadable_key_requires_restart() {
     let Some(_) = nobody("replaced") else { return };
     let folder = Folder::new("replaced", "run_as = 'nobody'\n");
     let relay = folder.relay();
     fs::remove_file(folder.key()).unwrap();
     folder.keygen("identity");
     relay.signal("USR2", relay.number());
-    folder.is_told("upgrade failed, nothing has changed: the new process says: ");
-    folder.is_told("this process's user may not read it: restart instead");
+    folder.wait_for_log("upgrade failed, nothing has changed: the new process says: ");
+    folder.wait_for_log("this process's user may not read it: restart instead");
     assert_eq!(folder.processes(), [relay.number()]);
 }
 
 #[test]
-fn a_configuration_that_the_user_may_not_read_is_told_at_the_start() {
+fn unreadable_config_is_reported_at_start() {
     let Some(_) = nobody("unreadable") else { return };
     let folder = Folder::new("unreadable", "run_as = 'nobody'\n");
     let relay = folder.relay();
     relay.signal("HUP", relay.number());
-    folder.is_told(&format!("{}: taken over", folder.config().display()));
+    folder.wait_for_log(&format!("{}: taken over", folder.config().display()));
     assert!(!folder.log().contains("may not"), "{}", folder.log());
     drop(relay);
     fs::set_permissions(folder.config(), fs::Permissions::from_mode(0o600)).unwrap();
@@ -189,17 +189,19 @@ fn a_configuration_that_the_user_may_not_read_is_told_at_the_start() {
     fs::rename(&program, inside.join("tradewind")).unwrap();
     symlink(inside.join("tradewind"), &program).unwrap();
     let relay = folder.relay();
-    folder.is_told("relay.toml: user `nobody` may not read it, so that SIGHUP and SIGUSR2 change");
-    folder.is_told("user `nobody` may not start it, so that SIGUSR2 changes nothing");
+    folder.wait_for_log(
+        "relay.toml: user `nobody` may not read it, so that SIGHUP and SIGUSR2 change",
+    );
+    folder.wait_for_log("user `nobody` may not start it, so that SIGUSR2 changes nothing");
     relay.signal("HUP", relay.number());
-    folder.is_told("nothing of it is taken over, what was in force before stays");
+    folder.wait_for_log("nothing of it is taken over, what was in force before stays");
     relay.signal("USR2", relay.number());
-    folder.is_told("upgrade failed, nothing has changed: ");
+    folder.wait_for_log("upgrade failed, nothing has changed: ");
     assert_eq!(folder.processes(), [relay.number()]);
 }
 
 #[test]
-fn an_access_log_is_begun_anew_as_another_user() {
+fn access_log_is_reopened_as_other_user() {
     let Some(user) = nobody("access-log") else { return };
     let folder = Folder::empty("access-log");
     let log = folder.of_user(user).join("access.log");
@@ -213,9 +215,9 @@ fn an_access_log_is_begun_anew_as_another_user() {
     );
     fs::write(folder.config(), text).unwrap();
     let gateway = folder.start("gateway", &[]);
-    let entrance: SocketAddr = gateway.ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let listener: SocketAddr = gateway.ready["listen"][0].as_str().unwrap().parse().unwrap();
     let has_line = || {
-        let stream = TcpStream::connect(entrance).unwrap();
+        let stream = TcpStream::connect(listener).unwrap();
         drop((destination.accept().unwrap(), stream));
         fs::read_to_string(&log).unwrap_or_default().contains("\"outcome\"")
     };
@@ -226,7 +228,7 @@ fn an_access_log_is_begun_anew_as_another_user() {
 }
 
 #[test]
-fn a_relay_that_stays_roots_says_why_and_is_in_the_sandbox_unless_that_is_wanted() {
+fn relay_staying_root_warns_and_is_sandboxed() {
     if !is_root() {
         return skipped("root", "needs root");
     }
@@ -237,7 +239,7 @@ fn a_relay_that_stays_roots_says_why_and_is_in_the_sandbox_unless_that_is_wanted
     } else {
         let mut relay = folder.relay();
         assert_bound(relay.number(), 0, 0);
-        folder.is_told("(`tradewind`: no such user on this host): make it (`systemd-sysusers");
+        folder.wait_for_log("(`tradewind`: no such user on this host): make it (`systemd-sysusers");
         assert_bound(folder.upgrade(&mut relay), 0, 0);
         folder.configure("[leg.dial]\nwarm = 4\n");
         assert_bound(folder.relay().number(), 0, NET_ADMIN);
@@ -249,11 +251,11 @@ fn a_relay_that_stays_roots_says_why_and_is_in_the_sandbox_unless_that_is_wanted
 }
 
 #[test]
-fn workers_of_a_gateway_that_intercepts_keep_no_right_to_change_rules() {
+fn intercepting_gateway_workers_drop_net_admin() {
     let Some(user) = nobody("workers") else { return };
     let folder = Folder::empty("workers");
     let tproxy = "[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\nport = 7001\n";
-    for (more, kept) in [("", 0), ("local_output = true\n", NET_RAW)] {
+    for (more, retained) in [("", 0), ("local_output = true\n", NET_RAW)] {
         let text = format!(
             "run_as = 'nobody'\ndirect = true\nworkers = 1\nmetrics = '127.0.0.1:0'\n{tproxy}\
              {more}[routes]\ndefault = 'direct'\n"
@@ -261,14 +263,14 @@ fn workers_of_a_gateway_that_intercepts_keep_no_right_to_change_rules() {
         fs::write(folder.config(), text).unwrap();
         let gateway =
             folder.start_apart(&["gateway", "--config", folder.config().to_str().unwrap()]);
-        assert_bound(gateway.number(), user, NET_ADMIN | kept);
-        assert_workers_keep(gateway.number(), kept);
+        assert_bound(gateway.number(), user, NET_ADMIN | retained);
+        assert_workers_keep(gateway.number(), retained);
         assert_eq!(of_threads(gateway.number(), "telemetry"), [0]);
     }
 }
 
 #[test]
-fn a_forwarder_goes_on_as_another_user_and_leaves_its_rules_to_the_tool_that_holds_them() {
+fn forwarder_drops_root_and_nft_holds_rules() {
     let Some(user) = nobody("forward") else { return };
     let folder = Folder::empty("forward");
     let forwarder =
@@ -289,7 +291,7 @@ fn a_forwarder_goes_on_as_another_user_and_leaves_its_rules_to_the_tool_that_hol
 }
 
 #[test]
-fn a_responder_of_probes_goes_on_as_another_user_with_no_rights() {
+fn probe_responder_drops_root_and_capabilities() {
     let Some(user) = nobody("responder") else { return };
     let folder = Folder::empty("responder");
     let words = ["probe", "responder", "--listen", "127.0.0.1:0", "--user", "nobody"];
@@ -303,28 +305,28 @@ fn a_responder_of_probes_goes_on_as_another_user_with_no_rights() {
 }
 
 #[test]
-fn a_jumpstart_daemon_stays_roots_with_what_it_takes_alone() {
+fn jumpstart_daemon_stays_root_with_few_capabilities() {
     if !is_root() {
         return skipped("daemon", "needs root");
     }
     let folder = Folder::empty("daemon");
-    for (more, kept) in [(&[][..], NET_ADMIN | BPF), (&["--dry-run"][..], 0)] {
+    for (more, retained) in [(&[][..], NET_ADMIN | BPF), (&["--dry-run"][..], 0)] {
         let daemon = folder.start_apart(&[&["jumpstart", "run"][..], more].concat());
         assert_eq!(daemon.ready["ready"], "jumpstart", "{}", folder.log());
-        assert_bound_alone(daemon.number(), 0, kept);
+        assert_bound_alone(daemon.number(), 0, retained);
     }
 }
 
 #[test]
-fn a_user_that_is_not_there_is_an_error_in_one_line() {
+fn unknown_user_is_refused_in_one_line() {
     if !is_root() {
         return skipped("missing", "needs root");
     }
     let folder = Folder::new("missing", "");
     let mut command = folder.command();
     command.args(["relay", "--user", "tradewind-no-such-user", "--config"]).arg(folder.config());
-    let told = ended(&mut command);
-    let line = String::from_utf8(told.stderr).unwrap();
+    let output = ended(&mut command);
+    let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
 }
 
@@ -348,7 +350,7 @@ fn copies(process: u32, wanted: &[u8]) -> usize {
 }
 
 #[test]
-fn a_relay_of_64_workers_holds_its_key_once_or_twice() {
+fn relay_of_64_workers_holds_its_key_once_or_twice() {
     if !is_root() {
         return skipped("copies", "only root looks into another process's memory");
     }
@@ -368,7 +370,7 @@ fn a_relay_of_64_workers_holds_its_key_once_or_twice() {
 }
 
 #[test]
-fn a_key_that_others_may_read_is_refused_in_one_line() {
+fn world_readable_key_is_refused_in_one_line() {
     let folder = Folder::new("key", "");
     let open = |name: &str| {
         let file = folder.0.join(name);
@@ -376,9 +378,9 @@ fn a_key_that_others_may_read_is_refused_in_one_line() {
         file
     };
     let refused = |command: &mut Command, file: &Path| {
-        let told = ended(command);
-        let line = String::from_utf8(told.stderr).unwrap();
-        assert!(!told.status.success() && line.lines().count() == 1, "{line}");
+        let output = ended(command);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && line.lines().count() == 1, "{line}");
         assert!(line.contains(&file.display().to_string()), "{line}");
         assert!(
             line.ends_with("others may read or change it (mode 644); `chmod 600` it\n"),

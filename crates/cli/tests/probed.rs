@@ -45,7 +45,7 @@ impl Drop for Hosts {
 }
 
 #[test]
-fn a_plan_rests_on_what_the_probe_has_just_measured() {
+fn plan_uses_probe_report() {
     let hosts = Hosts::new();
     let target = hosts.target.as_str();
     let rtts = ["probe", "rtt", target, "--samples", "3", "--interval", "5ms", "-o", "json"];

@@ -8,7 +8,7 @@ use common::Files;
 use tradewind_grant::{GrantError, OperatorPublicKey, Revocations, SignedRevocations};
 
 #[test]
-fn a_list_is_made_and_added_to_and_each_time_it_is_newer() {
+fn revocation_list_version_increases() {
     let files = Files::new("revoke");
     let key: OperatorPublicKey =
         files.prints("keygen operator operator.key").trim().parse().unwrap();
@@ -41,7 +41,7 @@ fn a_list_is_made_and_added_to_and_each_time_it_is_newer() {
     let older = newest.updated(&[first], &[key]).unwrap_err();
     assert!(matches!(older, GrantError::OlderRevocations { found: 1, known: 3, .. }), "{older}");
 
-    // Another operator's list is kept beside it.
+    // Another operator's list is retained beside it.
     files.prints("keygen operator other.key");
     files.prints("grant revoke --key other.key --list revoked --issued-before now");
     assert_eq!(files.read("revoked").lines().count(), 2);

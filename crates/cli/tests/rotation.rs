@@ -40,8 +40,8 @@ fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.read_exact(&mut [0; 4])
 }
 
-fn session(entrance: SocketAddr) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(entrance)?;
+fn session(listener: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(listener)?;
     stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     exchange(&mut stream).map(|()| stream)
 }
@@ -112,13 +112,13 @@ impl World {
         let mut command = self.folder.command();
         command.args(["gateway", "--config"]).arg(&file);
         let gateway = self.folder.begin_logging(command, name);
-        let entrance = gateway.ready["listen"][0].as_str().unwrap().parse().unwrap();
-        (gateway, entrance)
+        let listener = gateway.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        (gateway, listener)
     }
 }
 
 #[test]
-fn sessions_go_on_while_a_relay_of_another_user_gets_another_identity_by_files() {
+fn sessions_survive_identity_rotation() {
     let Some(user) = nobody("rotation") else { return };
     let folder = Folder::empty("rotation");
     let operator = OperatorKey::from_entropy([9; 32]);

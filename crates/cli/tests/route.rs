@@ -30,7 +30,7 @@ impl Routes {
 }
 
 #[test]
-fn a_far_pair_is_relayed_and_a_near_small_file_goes_direct() {
+fn far_pair_is_relayed_and_near_one_direct() {
     let routes = Routes::new("far", "");
     let far = routes.answer(&["aws:ap-south-1", "37.77,-122.42", "--clouds", "aws"]);
     assert_eq!((far["schema_version"].as_u64(), far["verdict"].as_str()), (Some(1), Some("relay")));
@@ -62,7 +62,7 @@ fn a_far_pair_is_relayed_and_a_near_small_file_goes_direct() {
 }
 
 #[test]
-fn a_pair_with_raised_windows_goes_direct_and_says_why() {
+fn pair_with_raised_windows_goes_direct() {
     let pair = ["aws:ap-south-1", "-23.5,-46.6", "--window", "64 MB", "--volume", "20 GB"];
     let text = Routes::new("windows", "").prints(&pair);
     assert!(

@@ -13,7 +13,7 @@ use tradewind_grant::{IdentityKey, OperatorKey};
 
 /// Returns the message of the program about the file `name` and its exit code, or the first line
 /// that it prints where it goes on.
-fn says(files: &Files, words: &str, name: &str, mode: u32) -> (String, Option<i32>) {
+fn message_of(files: &Files, words: &str, name: &str, mode: u32) -> (String, Option<i32>) {
     set_permissions(files.0.join(name), Permissions::from_mode(mode)).unwrap();
     let mut command = command(words, &files.0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -28,7 +28,7 @@ fn says(files: &Files, words: &str, name: &str, mode: u32) -> (String, Option<i3
 }
 
 #[test]
-fn files_with_secrets_that_others_may_read_are_refused() {
+fn world_readable_secrets_are_refused() {
     let files = Files::new("secrets");
     files.write("secret", "a secret of probes\n");
     let identity = IdentityKey::from_entropy([1; 32]).to_secret_text();
@@ -44,14 +44,15 @@ fn files_with_secrets_that_others_may_read_are_refused() {
         ("gateway --config gateway.toml", "gateway.toml"),
     ] {
         for mode in [0o644, 0o660] {
-            let (line, code) = says(&files, words, name, mode);
-            let told = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
-            assert!(line.contains(name) && line.contains(&told), "{words}: {line}");
+            let (line, code) = message_of(&files, words, name, mode);
+            let expected = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
+            assert!(line.contains(name) && line.contains(&expected), "{words}: {line}");
             assert_eq!(code, Some(2), "{words}: {line}");
         }
-        let (line, _) = says(&files, words, name, 0o600);
+        let (line, _) = message_of(&files, words, name, 0o600);
         assert!(line.contains("\"ready\""), "{words}: {line}");
     }
-    let (line, code) = says(&files, "probe rate 127.0.0.1:9 --secret secret", "secret", 0o604);
+    let (line, code) =
+        message_of(&files, "probe rate 127.0.0.1:9 --secret secret", "secret", 0o604);
     assert!(line.contains("(mode 604)") && code == Some(2), "{line}");
 }

@@ -50,14 +50,14 @@ pub(super) fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, DemoError> {
         .collect()
 }
 
-/// Plans and measures in turn; `told` is called in every round with the numbers of finished and of
-/// all tests.
+/// Plans and measures in turn; `progress` is called in every round with the numbers of finished and
+/// of all tests.
 pub(super) fn choose(
     scenario: &Scenario,
     knowledge: &mut Knowledge,
     prober: &Prober<'_>,
     stop: &Stop,
-    mut told: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64, u64),
 ) -> Result<Choice, DemoError> {
     let flows = flows_of(scenario)?;
     let direct = flows.iter().map(|flow| (flow.source.clone(), flow.destination.clone()));
@@ -71,7 +71,7 @@ pub(super) fn choose(
         for pairs in [of_sites, between] {
             let batch = pairs.iter().map(|pair| knowledge.test(pair));
             let batch = batch.collect::<Result<Vec<_>, _>>()?;
-            let rates = prober.rates(&batch, |done| told(tests as u64 + done, total))?;
+            let rates = prober.rates(&batch, |done| progress(tests as u64 + done, total))?;
             tests += rates.len();
             knowledge.learn(rates);
         }

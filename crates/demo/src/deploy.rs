@@ -24,7 +24,7 @@ const FIRST_RECEIVER_PORT: u16 = 8001;
 pub(super) struct Deployment {
     _services: Vec<Service>,
     /// The address at which the source's gateway accepts each relayed flow.
-    entrances: BTreeMap<FlowId, SocketAddr>,
+    listeners: BTreeMap<FlowId, SocketAddr>,
     /// The address of each flow's receiver.
     receivers: BTreeMap<FlowId, SocketAddr>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Deployment {
 impl Deployment {
     /// Returns the address that a sender dials to use the flow's path; `None` for a direct flow.
     pub(super) fn entrance(&self, flow: &FlowId) -> Option<SocketAddr> {
-        self.entrances.get(flow).copied()
+        self.listeners.get(flow).copied()
     }
 
     /// Returns the address of the flow's receiver.
@@ -72,7 +72,7 @@ pub(super) fn deploy(
         services.push(relay.start(context, &operator, &destinations, &leg)?);
         done(services.len() as u64);
     }
-    let mut entrances = BTreeMap::new();
+    let mut listeners = BTreeMap::new();
     for (site, gateway) in &desired.gateways {
         context.stop.check()?;
         let mine: Vec<&Flow> = plan
@@ -88,10 +88,10 @@ pub(super) fn deploy(
         let (service, listening) =
             start_gateway(context, &operator, site, &mine, gateway, &inventory)?;
         services.push(service);
-        entrances.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
+        listeners.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
         done(services.len() as u64);
     }
-    Ok(Deployment { _services: services, entrances, receivers })
+    Ok(Deployment { _services: services, listeners, receivers })
 }
 
 fn new_relays(context: &LabContext, plan: &Plan) -> Result<Vec<NewRelay>, ProcessError> {

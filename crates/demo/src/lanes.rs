@@ -33,7 +33,7 @@ pub(super) fn groups(work: &[Work]) -> Vec<Vec<usize>> {
     order.sort_by_key(|index| std::cmp::Reverse(work[*index].peak));
     let mut groups: Vec<Group> = Vec::new();
     for index in order {
-        match groups.iter_mut().find(|group| group.has_room_for(&work[index])) {
+        match groups.iter_mut().find(|group| group.has_capacity_for(&work[index])) {
             Some(group) => group.add(index, &work[index]),
             None => {
                 let mut group = Group::default();
@@ -54,9 +54,9 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn has_room_for(&self, work: &Work) -> bool {
-        let fits = |taken: Option<&u64>| {
-            taken.is_none_or(|taken| taken + work.peak.as_bps() <= MOST_SHARED_BPS)
+    fn has_capacity_for(&self, work: &Work) -> bool {
+        let fits = |used: Option<&u64>| {
+            used.is_none_or(|used| used + work.peak.as_bps() <= MOST_SHARED_BPS)
         };
         self.load_bps + work.load.as_bps() <= MOST_LOAD_BPS
             && fits(self.sent_bps.get(&work.source))

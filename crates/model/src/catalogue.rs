@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_catalogue_covers_four_clouds() {
+    fn built_in_catalogue_covers_four_clouds() {
         let catalogue = Catalogue::builtin();
         assert_eq!(catalogue.dated(), "2026-11-20");
         for (cloud, least) in [("aws", 25), ("azure", 25), ("gcp", 25), ("ibm", 9)] {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn every_region_has_a_price_to_every_other_and_to_the_internet() {
+    fn every_region_pair_has_a_price() {
         let catalogue = Catalogue::builtin();
         for from in catalogue.regions() {
             assert!(catalogue.egress_price(&from.id, Egress::Internet).is_ok(), "{}", from.id);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_exact_rule_wins() {
+    fn most_specific_rule_wins() {
         assert_eq!(price("aws:us-east-1", "aws:us-east-2"), 0.01);
         assert_eq!(price("aws:us-east-1", "aws:us-west-2"), 0.02);
         assert_eq!(price("aws:sa-east-1", "aws:us-east-1"), 0.138);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_region_is_named() {
+    fn unknown_region_is_named() {
         let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
         let error = path_egress(&prices, None, &[region("aws:moon")], Egress::Internet, TWO_GB);
         assert_eq!(error.unwrap_err().to_string(), "region `aws:moon` is not in the catalogue");

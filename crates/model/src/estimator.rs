@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_is_the_old_leg_over_the_slower_new_one() {
+    fn gain_is_the_old_leg_over_the_slower_new_one() {
         assert_eq!(gain_of_third_relay(ms(246), ms(123), ms(110)), Some(2.0));
         assert_eq!(gain_of_third_relay(ms(100), ms(150), ms(10)).map(|g| g < 1.0), Some(true));
         assert_eq!(gain_of_third_relay(ms(100), ms(0), ms(0)), None);

@@ -11,7 +11,7 @@
 //!
 //! **Start-up.** All legs run at once, each in its own slow start. Let `T_i(b)` be the time at
 //! which leg `i` sends byte `b`. The byte must have arrived from the leg before, the leg must have
-//! room for it in its window, bytes leave no faster than the leg's bandwidth, and the relay behind
+//! space for it in its window, bytes leave no faster than the leg's bandwidth, and the relay behind
 //! the leg holds no more than its buffers `B_i`:
 //!
 //! ```text
@@ -113,8 +113,8 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
     }
 }
 
-/// The longest time that each part of a completion is told as: longer than any flow, and safe to
-/// add up.
+/// The longest time that is reported for each part of a completion: longer than any flow, and safe
+/// to add up.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Converts seconds to a span of [`LONGEST`] at most.

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_window_carries_23_megabits_each_rtt() {
+    fn default_window_carries_23_megabits_each_rtt() {
         for rtt_ms in [10, 100, 230] {
             let expected = 23.0 / (rtt_ms as f64 / 1e3);
             assert!((leg(rtt_ms).rate().as_mbps() - expected).abs() < 1e-3);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn between_relays_the_flow_limit_binds_and_not_the_window() {
+    fn flow_limit_binds_between_relays() {
         let inner = leg(200).with_window(RELAY_TO_RELAY_WINDOW);
         assert_eq!(inner.rate(), mbps(20_000.0));
         let inner = inner.capped_per_connection_at(mbps(RELAY_FLOW_MBPS));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leg_without_distance_is_bound_by_its_cap_alone() {
+    fn leg_without_distance_is_bound_by_its_cap_alone() {
         assert_eq!(leg(0).rate(), Bandwidth::MAX);
         assert_eq!(leg(0).capped_at(mbps(1000.0)).rate(), mbps(1000.0));
     }

@@ -103,7 +103,7 @@ impl LegMeasurement {
         }
     }
 
-    /// Returns the same as [`LegMeasurement::leg`], with the retransmitted share taken for random
+    /// Returns the same as [`LegMeasurement::leg`], with the retransmitted share counted as random
     /// loss.
     #[must_use]
     pub fn lossy_leg(&self, template: Leg, response: LossResponse) -> Leg {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_rate_caps_the_models_and_never_raises_it() {
+    fn measured_rate_caps_modelled_rate() {
         let model_mbps = 100.0;
         assert_eq!(measured(80.0, 1, None).leg(template()).rate().as_mbps(), 80.0);
         assert_eq!(measured(300.0, 1, None).leg(template()).rate().as_mbps(), model_mbps);

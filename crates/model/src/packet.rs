@@ -3,8 +3,8 @@
 //! | service | on the Internet path | over the relays |
 //! |---|---|---|
 //! | direct | every packet | nothing |
-//! | coding | every packet | repair packets, kept at the egress relay; asked for after a loss, solved with helpers' packets |
-//! | caching | every packet | every packet, kept at the egress relay; asked for after a loss |
+//! | coding | every packet | repair packets, stored at the egress relay; asked for after a loss, solved with helpers' packets |
+//! | caching | every packet | every packet, stored at the egress relay; asked for after a loss |
 //! | forwarding | none, or every packet too | every packet, on to the receiver |
 
 pub mod cost;

@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_ratio_has_a_narrow_interval() {
+    fn steady_ratio_has_a_narrow_interval() {
         let estimate = ratio(&[2.0, 4.0, 6.0], &[1.0, 2.0, 3.0]).unwrap();
         assert!((estimate.ratio - 2.0).abs() < 1e-12);
         assert!((estimate.high - estimate.low).abs() < 1e-9);
     }
 
     #[test]
-    fn the_interval_is_that_of_students_t() {
+    fn interval_is_that_of_students_t() {
         // Logs 0 and 1: mean 0.5, deviation 0.7071, half width 12.706 * 0.5.
         let estimate = ratio(&[1.0, std::f64::consts::E], &[1.0, 1.0]).unwrap();
         assert!((estimate.ratio.ln() - 0.5).abs() < 1e-9);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_has_students_interval() {
+    fn mean_has_students_interval() {
         let estimate = mean(&[0.0, 1.0]).unwrap();
         assert!((estimate.mean - 0.5).abs() < 1e-12);
         assert!((estimate.high - 0.5 - 6.353).abs() < 1e-3);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_medians_interval_is_that_of_the_sign_test() {
+    fn medians_interval_is_that_of_the_sign_test() {
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
         // With ten values, the second and the ninth: 1 - 2 * 11 / 1024 = 97.9 %.
         assert_eq!(median_interval(&values), Some((2.0, 9.0)));

@@ -9,7 +9,7 @@
 //! MOS    = 1 + 0.035 R + R (R - 60) (100 - R) 7e-6, within 1 and 4.5 (Annex B)
 //! ```
 //!
-//! Ta is the delay from mouth to ear, Ppl the share of packets lost in per cent. Echo is taken to
+//! Ta is the delay from mouth to ear, Ppl the share of packets lost in per cent. Echo is assumed to
 //! be cancelled, so that of the delay impairments Idd alone is left. Numbers are the standard's
 //! clauses.
 

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_without_repetition() {
+    fn error_is_one_line_without_repetition() {
         let error = anyhow::anyhow!("no such\n   file").context("open a.toml: no such file");
         assert_eq!(one_line(&error), "open a.toml: no such file");
         let error = anyhow::anyhow!("refused").context("dial 10.0.0.1:80");

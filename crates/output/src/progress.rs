@@ -11,7 +11,7 @@ pub trait Observer {
     /// Reports that `done` units of the step are finished.
     fn advance_to(&mut self, done: u64);
     /// Reports a message in one line. Ignored by default.
-    fn tell(&mut self, _line: &str) {}
+    fn report(&mut self, _line: &str) {}
 }
 
 /// The progress display of a long command.
@@ -58,7 +58,7 @@ impl Observer for Progress {
         }
     }
 
-    fn tell(&mut self, line: &str) {
+    fn report(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => super::note(line),

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_knows_no_width_gets_whole_lines() {
+    fn terminal_without_width_gets_whole_lines() {
         let rows = [vec!["hamina".to_owned(), "a path over two relays".to_owned()]];
         let lines = |width| drawn(&["site", "path"], &rows, 1, width).to_string().lines().count();
         let whole = lines(None);

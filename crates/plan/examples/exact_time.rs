@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --workspace --example exact_time -- [SECONDS [FLOWS ...]]`
 //!
-//! Prints one line for each number of flows, budget and solver: the program's size, the time taken,
+//! Prints one line for each number of flows, budget and solver: the program's size, the time used,
 //! the plan's total, its proven bound and the gap between them. Budgets are dollars a flow.
 
 #![allow(
@@ -57,7 +57,7 @@ fn measure(label: &str, solver: &str, size: Option<Size>, problem: &Problem, lim
         "exact-cp" => ExactCp::default().solve(problem, &limits),
         _ => Greedy.solve(problem, &Limits::work(100_000_000)),
     };
-    let taken = start.elapsed();
+    let elapsed = start.elapsed();
     let (note, plan) = match solved {
         Ok(plan) => ("", plan),
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => (", stopped", *plan),
@@ -71,14 +71,14 @@ fn measure(label: &str, solver: &str, size: Option<Size>, problem: &Problem, lim
         || "| | |".to_owned(),
         |size| format!("| {} | {} | {}", size.columns, size.rows, size.entries),
     );
-    print_line(&format!("{label} | {solver} {size}"), &plan, taken, note);
+    print_line(&format!("{label} | {solver} {size}"), &plan, elapsed, note);
 }
 
-fn print_line(label: &str, plan: &Plan, taken: Duration, note: &str) {
+fn print_line(label: &str, plan: &Plan, elapsed: Duration, note: &str) {
     let (total, bound) = (plan.total_fct.as_secs_f64(), plan.bound.as_secs_f64());
     println!(
         "{label} | {:.2} s{note} | {total:.2} s | {bound:.2} s | {:.2} % |",
-        taken.as_secs_f64(),
+        elapsed.as_secs_f64(),
         100.0 * (total - bound) / total
     );
 }

@@ -54,7 +54,7 @@ const AUTO_BARS: [(usize, usize, f64); 2] = [(60, 18, 1.0), (10_000, 100, 5.0)];
 const AUTO_BAR_S: f64 = 10.0;
 
 /// Fraction of the time that is reserved for finishing a large plan and verifying it.
-const KEPT: f64 = 0.08;
+const RESERVED: f64 = 0.08;
 
 fn main() -> ExitCode {
     let mut words = Words::of("planner_times");
@@ -86,9 +86,9 @@ fn main() -> ExitCode {
         auto(world(asked.0, asked.1), seconds, by_cpu);
         return ExitCode::SUCCESS;
     }
-    let told = AUTO_BARS.map(|(flows, regions, _)| auto(world(flows, regions), seconds, by_cpu));
+    let results = AUTO_BARS.map(|(flows, regions, _)| auto(world(flows, regions), seconds, by_cpu));
     println!();
-    for ((flows, regions, most), (gap, took_s)) in AUTO_BARS.into_iter().zip(told) {
+    for ((flows, regions, most), (gap, took_s)) in AUTO_BARS.into_iter().zip(results) {
         let bar = format!(
             "`auto` at {flows} flows over {regions} regions: a gap of {gap:.2} % after \
              {took_s:.2} s {limit}, at most \
@@ -175,7 +175,7 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64
     let problem = Problem::new(inputs).expect("it makes sense");
     let built = (start.wall_s(), start.cpu_s());
     let paths: usize = (0..flows).map(|flow| problem.candidates(flow).len()).sum();
-    let limit = Duration::from_secs_f64(seconds * (1.0 - KEPT));
+    let limit = Duration::from_secs_f64(seconds * (1.0 - RESERVED));
     let left = || limit.saturating_sub(start.passed(by_cpu));
     let should_stop = || left().is_zero();
     let threads = Threads::available();

@@ -85,8 +85,8 @@ fn row(noise_percent: u64, log: &[Vec<Flow>], guess: Guess, periods: usize) {
             }
         }
         carried += truth.flows.iter().map(|flow| flow.volume.as_u64()).sum::<u64>();
-        let told = regret(&truth, guessed, &Exhaustive, &Limits::work(1_000_000)).unwrap();
-        regrets.push(told.ratio().unwrap_or_default() * 100.0);
+        let outcome = regret(&truth, guessed, &Exhaustive, &Limits::work(1_000_000)).unwrap();
+        regrets.push(outcome.ratio().unwrap_or_default() * 100.0);
     }
     let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
     let most = regrets.iter().copied().fold(0.0, f64::max);

@@ -126,7 +126,7 @@ impl Maker<'_> {
             fct,
             score: problem.score(flow, fct),
             cost: tables.egress(&relays)? + problem.move_cost(flow, &relays),
-            rate: problem.rate_taken(flow, fct),
+            rate: problem.rate_used(flow, fct),
             relays,
         })
     }
@@ -201,13 +201,13 @@ impl Maker<'_> {
 /// Loses nothing when no relay's capacity can bind; see [`capacity_never_binds`].
 #[must_use]
 pub fn undominated(candidates: &[Candidate]) -> Vec<&Candidate> {
-    let beats = |a: &Candidate, b: &Candidate| {
+    let dominates = |a: &Candidate, b: &Candidate| {
         let no_worse = a.score <= b.score && a.cost <= b.cost;
         let better = (a.score, a.cost, a.relays.len()) < (b.score, b.cost, b.relays.len());
         no_worse && better && a.relays.iter().all(|relay| b.relays.contains(relay))
     };
-    let beaten = |b: &Candidate| candidates.iter().any(|a| beats(a, b));
-    candidates.iter().filter(|candidate| !beaten(candidate)).collect()
+    let is_dominated = |b: &Candidate| candidates.iter().any(|a| dominates(a, b));
+    candidates.iter().filter(|candidate| !is_dominated(candidate)).collect()
 }
 
 /// Returns whether, for each offer, one relay could carry all flows that may use it.

@@ -47,7 +47,7 @@ pub struct Stop {
     pub relay_type: RelayTypeId,
 }
 
-/// One hop of the path taken.
+/// One hop of the selected path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExplainedLeg {
     /// Its start: a site or a region.
@@ -117,7 +117,7 @@ pub struct Alternative {
     pub extra_cost_usd: Option<f64>,
     /// Additional relays to set up.
     pub extra_relays: usize,
-    /// The reason why it is not the path taken.
+    /// The reason why it is not the selected path.
     pub verdict: Verdict,
 }
 
@@ -167,12 +167,12 @@ pub struct Explanation {
 }
 
 /// Number of flow names listed in the error for an unknown flow. Chosen: they fit on a line.
-const FLOWS_TOLD: usize = 5;
+const FLOWS_SHOWN: usize = 5;
 
 /// Returns the names of a plan's first flows, and the number of the others.
 fn some_flows(plan: &Plan) -> String {
     let names: Vec<String> =
-        plan.flows.iter().take(FLOWS_TOLD).map(|flow| format!("`{}`", flow.id)).collect();
+        plan.flows.iter().take(FLOWS_SHOWN).map(|flow| format!("`{}`", flow.id)).collect();
     match plan.flows.len() - names.len() {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
@@ -272,7 +272,7 @@ impl Loads {
             if index == without {
                 continue;
             }
-            let rate = problem.rate_taken(index, planned.fct).as_bps();
+            let rate = problem.rate_used(index, planned.fct).as_bps();
             for offer in plan.offers_of(problem, planned)? {
                 loads[offer].push(rate);
             }
@@ -291,7 +291,7 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Returns every path of the flow, including those that miss its deadline; the fastest first.
-    fn alternatives(&self, taken: &[usize]) -> Result<Vec<Alternative>, ExplainError> {
+    fn alternatives(&self, selected: &[usize]) -> Result<Vec<Alternative>, ExplainError> {
         let flow = &self.problem.flows()[self.index];
         let relaxed;
         let candidates = if flow.deadline.is_some() {
@@ -303,7 +303,7 @@ impl Judge<'_> {
         };
         let mut all: Vec<Alternative> = Vec::new();
         for candidate in candidates {
-            all.push(self.alternative(&candidate.relays, candidate.fct, candidate.cost, taken));
+            all.push(self.alternative(&candidate.relays, candidate.fct, candidate.cost, selected));
         }
         all.sort_by_key(|other| (other.fct, other.plan_cost));
         Ok(all)
@@ -314,9 +314,9 @@ impl Judge<'_> {
         relays: &[usize],
         fct: Duration,
         cost: Money,
-        taken: &[usize],
+        selected: &[usize],
     ) -> Alternative {
-        let (before, now) = (self.set_up(taken, self.planned.fct), self.set_up(relays, fct));
+        let (before, now) = (self.set_up(selected, self.planned.fct), self.set_up(relays, fct));
         let extra_relays = match (now, before) {
             (Some((_, count)), Some((_, own))) => count.saturating_sub(own),
             _ => 0,
@@ -331,7 +331,7 @@ impl Judge<'_> {
             plan_cost,
             extra_cost_usd: plan_cost.map(extra),
             extra_relays,
-            verdict: if relays == taken { Verdict::Taken } else { self.verdict(fct, plan_cost) },
+            verdict: if relays == selected { Verdict::Taken } else { self.verdict(fct, plan_cost) },
         }
     }
 
@@ -343,7 +343,7 @@ impl Judge<'_> {
 
     /// Returns the set-up cost and the number of relays, if nothing is shared.
     fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
-        let rate = self.problem.rate_taken(self.index, fct).as_bps();
+        let rate = self.problem.rate_used(self.index, fct).as_bps();
         let mut counts = Vec::with_capacity(self.loads.0.len());
         for (place, (offer, others)) in self.problem.offers().iter().zip(&self.loads.0).enumerate()
         {

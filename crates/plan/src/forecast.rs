@@ -150,7 +150,7 @@ impl Forecast {
     }
 
     /// Returns the predicted flows for a planning problem: weight 1, no deadline, named by their
-    /// ends, or by number where that is too long or taken.
+    /// ends, or by number where that is too long or in use.
     #[must_use]
     pub fn planned_flows(&self) -> Vec<Flow> {
         named(&self.flows)
@@ -158,13 +158,13 @@ impl Forecast {
 }
 
 /// Converts predicted flows to flows of a planning problem: weight 1, no deadline, named by their
-/// ends, or by number where that is too long or taken.
+/// ends, or by number where that is too long or in use.
 #[must_use]
 pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
-    let mut taken = BTreeSet::new();
+    let mut used = BTreeSet::new();
     let mut name = |index: usize, flow: &PredictedFlow| {
         let by_ends = FlowId::new(format!("{}..{}", flow.source, flow.destination)).ok();
-        let free = by_ends.filter(|id| taken.insert(id.clone()));
+        let free = by_ends.filter(|id| used.insert(id.clone()));
         free.unwrap_or_else(|| {
             FlowId::new(format!("forecast-{}", index + 1)).expect("a short word")
         })

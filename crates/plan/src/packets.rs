@@ -4,7 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `ways` | all services over all relays for a flow, with their delays and costs |
-//! | `rooms` | relays that streams have bought, that run, or that packet flows add, with their free capacity |
+//! | `capacities` | relays that streams have bought, that run, or that packet flows add, with their free capacity |
 //! | `planned` | the choice for each flow, with the reasons against the others |
 //! | `verify` | checks of a plan, computed independently |
 //!
@@ -27,8 +27,8 @@ use tradewind_units::{
 use crate::problem::Inputs;
 use crate::service::{DETECTION, Demand};
 
+mod capacities;
 mod planned;
-mod rooms;
 mod verify;
 mod ways;
 
@@ -41,7 +41,7 @@ pub use verify::PacketViolation;
 /// `[JQ 3]`.
 pub const MOST_RELAYS: usize = 2;
 /// Time for which relays keep packets. Chosen: as `tradewind relay` does.
-const KEPT: Duration = Duration::from_secs(1);
+const RETENTION: Duration = Duration::from_secs(1);
 const SECONDS_AN_HOUR: u64 = 3600;
 
 /// A flow of packets from one site to another.
@@ -147,7 +147,7 @@ pub struct Packets {
     /// Time from a packet's expected arrival to the request for its recovery.
     pub detection: Duration,
     /// Time for which relays keep packets.
-    pub kept: Duration,
+    pub retention: Duration,
 }
 
 impl Default for Packets {
@@ -158,7 +158,7 @@ impl Default for Packets {
             uplinks: BTreeMap::new(),
             coding: BlockCoding::default(),
             detection: DETECTION,
-            kept: KEPT,
+            retention: RETENTION,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Packets {
             packet: flow.packet,
             loss: flow.loss,
             uplink: self.uplinks.get(&flow.source).copied().unwrap_or(Tariff::FREE),
-            kept: self.kept,
+            retention: self.retention,
         }
     }
 

@@ -67,8 +67,8 @@ fn first_fit(rates: &[u64], order: &[usize], capacity: u64) -> Vec<usize> {
     let mut loads: Vec<u64> = Vec::new();
     let mut places = vec![0; rates.len()];
     for &index in order {
-        let room = loads.iter().position(|load| load + rates[index] <= capacity);
-        let relay = room.unwrap_or_else(|| {
+        let fitting = loads.iter().position(|load| load + rates[index] <= capacity);
+        let relay = fitting.unwrap_or_else(|| {
             loads.push(0);
             loads.len() - 1
         });
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_finds_what_first_fit_misses() {
+    fn search_improves_on_first_fit() {
         // First fit opens a third relay: 6+3 and 5+4 leave 1 and 1, then 2 does not fit.
         let rates = [6, 5, 3, 2, 2, 2];
         let packing = pack(&rates, 10).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_relay_cannot_be_packed() {
+    fn oversized_flow_cannot_be_packed() {
         assert_eq!(pack(&[11], 10), None);
         assert_eq!(pack(&[], 10), Some(vec![]));
         assert_eq!(relays_used(&pack(&[10, 10, 10], 10).unwrap()), 3);

@@ -551,7 +551,7 @@ impl Problem {
     /// Returns the capacity that the flow at this index uses at each of its relays: its mean rate
     /// [CP V-B].
     #[must_use]
-    pub fn rate_taken(&self, flow: usize, fct: Duration) -> Bandwidth {
+    pub fn rate_used(&self, flow: usize, fct: Duration) -> Bandwidth {
         let volume = self.inputs.flows[flow].volume;
         Bandwidth::from_transfer(volume, fct).unwrap_or(Bandwidth::MAX)
     }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tighter_budget_buys_a_dearer_service() {
+    fn tighter_budget_buys_a_dearer_service() {
         assert_eq!(chosen(150, 0.001, 0.01), (PacketService::Coding, true));
         assert_eq!(chosen(124, 0.001, 0.01), (PacketService::Coding, true));
         assert_eq!(chosen(123, 0.001, 0.01), (PacketService::Caching, true));
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn an_internet_that_is_good_enough_costs_nothing() {
+    fn sufficient_internet_path_costs_nothing() {
         assert_eq!(chosen(150, 0.01, 0.01), (PacketService::Direct, true));
         assert!(!chosen(79, 0.01, 0.0).1);
     }
 
     #[test]
-    fn the_cheapest_is_taken_even_if_it_is_the_faster_one() {
+    fn cheapest_service_is_chosen_even_if_faster() {
         let mut costs = costs();
         costs.insert(PacketService::Caching, Money::from_usd(0.005).unwrap());
         let demand = Demand { budget: ms(150), bearable: ratio(0.001) };

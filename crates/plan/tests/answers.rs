@@ -24,7 +24,7 @@ fn explained(problem: &Problem, plan: &Plan, flow: &str) -> Explanation {
 }
 
 #[test]
-fn an_answer_says_how_good_it_is() {
+fn answer_has_gap() {
     let problem = Problem::new(drawn(2, 2, &[200, 40, 60, 30, 90], 2_000.0, 1.2)).unwrap();
     let exact = answer(&problem, &Exhaustive, SOME);
     assert_eq!((exact.status, exact.gap), (Status::Optimal, Some(0.0)));
@@ -41,7 +41,7 @@ fn an_answer_says_how_good_it_is() {
 }
 
 #[test]
-fn what_is_known_without_a_plan_is_told_of_the_objective() {
+fn answer_without_plan_has_objective_bound() {
     for (objective, weight, known) in [
         (Objective::TotalFct, 1, "; any takes 7.500 s in all or more"),
         (Objective::TotalFct, 3, "; any takes 7.500 s in all or more, with weights"),
@@ -59,7 +59,7 @@ fn what_is_known_without_a_plan_is_told_of_the_objective() {
 }
 
 #[test]
-fn the_gap_of_a_makespan_is_told_of_the_makespan() {
+fn makespan_gap_is_reported() {
     let mut inputs = four_cities(&["gcp:europe-west2", "gcp:us-east4"], 100.0);
     inputs.objective = Objective::Makespan;
     let problem = Problem::new(inputs).unwrap();
@@ -79,7 +79,7 @@ fn crowded(budget_usd: f64, capacity_mbps: f64) -> Problem {
 }
 
 #[test]
-fn what_binds_is_named() {
+fn binding_limit_is_named() {
     let rich = crowded(100.0, 2_000.0);
     let plan = Greedy.solve(&rich, &Limits::work(SOME)).unwrap();
     let one = explained(&rich, &plan, "one");
@@ -101,7 +101,7 @@ fn what_binds_is_named() {
 }
 
 #[test]
-fn a_full_relay_means_another_and_a_small_one_none() {
+fn full_relay_needs_another_within_budget() {
     // One flow takes some 340 Mbit/s over the relay.
     let problem = crowded(100.0, 400.0);
     let plan = Greedy.solve(&problem, &Limits::work(SOME)).unwrap();
@@ -158,7 +158,7 @@ fn paths_that_miss_the_deadline_are_shown_as_such() {
 }
 
 #[test]
-fn a_flow_held_by_its_sources_cap_says_so() {
+fn cap_of_source_is_named() {
     let mut inputs = drawn(1, 1, &[200, 40, 60], 2_000.0, 100.0);
     let source = inputs.flows[0].source.clone();
     inputs.site_caps.insert(source, mbps(50.0));
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn an_answer_that_was_written_and_read_is_the_same_plan(
+    fn answer_round_trips_through_json(
         flows in 1_usize..5,
         regions in 1_usize..4,
         rtts in proptest::collection::vec(1_u64..300, 40),
@@ -186,11 +186,11 @@ proptest! {
         prop_assert_eq!(verify(&problem, &plan), vec![]);
         for planned in &plan.flows {
             let why = explain(&problem, &plan, &planned.id).unwrap();
-            let taken: Vec<_> =
+            let selected: Vec<_> =
                 why.alternatives.iter().filter(|other| other.verdict == Verdict::Taken).collect();
-            prop_assert_eq!(taken.len(), 1);
-            prop_assert_eq!(taken[0].plan_cost, Some(plan.cost));
-            prop_assert_eq!(taken[0].extra_relays, 0);
+            prop_assert_eq!(selected.len(), 1);
+            prop_assert_eq!(selected[0].plan_cost, Some(plan.cost));
+            prop_assert_eq!(selected[0].extra_relays, 0);
         }
     }
 }

@@ -56,7 +56,7 @@ fn auto_proves_small_plans_where_set_up_dominates() {
 
 /// Without ruin and recreate these are four percent and more above the best known.
 #[test]
-fn the_search_finds_good_sets_of_relays() {
+fn search_finds_good_sets_of_relays() {
     for number in [4, 24] {
         let problem = family::problem(number);
         let limits = Limits::work(150_000);
@@ -91,7 +91,7 @@ fn ours() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn auto_is_never_worse_than_any_of_ours_in_the_same_work() {
+fn auto_is_never_worse_at_equal_work() {
     let patterns = [Pattern::OneToOne, Pattern::ManyToMany, Pattern::OneToMany];
     let terms = [(1.0, 0.0, 0.3), (0.5, 0.05, 0.3)];
     for (seed, pattern) in patterns.into_iter().cycle().take(6).enumerate() {
@@ -138,7 +138,7 @@ fn more_work_brings_a_better_plan_and_bound() {
 }
 
 #[test]
-fn every_problem_has_a_best_known_plan() {
+fn problems_have_best_known_plans() {
     let known: Vec<f64> = (0..family::COUNT).filter_map(family::best_known_s).collect();
     assert_eq!(known.len(), family::COUNT);
     assert!(known.iter().all(|seconds| *seconds > 0.0));

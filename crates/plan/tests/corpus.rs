@@ -9,6 +9,6 @@ mod replay;
 use replay::replay;
 
 #[test]
-fn the_corpus_of_problem_files_holds() {
+fn corpus_of_problem_files_holds() {
     replay("plan_problem", fuzzed::plan_problem);
 }

@@ -17,11 +17,11 @@ fn replay(target: &str, feed: fn(&[u8])) {
 }
 
 #[test]
-fn the_corpus_of_flow_logs_holds() {
+fn corpus_of_flow_logs_holds() {
     replay("flow_log", fuzzed::flow_log);
 }
 
 #[test]
-fn the_corpus_of_rtt_tables_holds() {
+fn corpus_of_rtt_tables_holds() {
     replay("rtt_table", fuzzed::rtt_table);
 }

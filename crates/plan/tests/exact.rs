@@ -172,7 +172,7 @@ fn badly_packed(budget_usd: f64) -> Problem {
 }
 
 #[test]
-fn flows_that_fit_by_their_sum_but_not_as_wholes_pay_for_another_relay() {
+fn unsplittable_flows_need_another_relay() {
     let egress = badly_packed(9.0).candidates(0)[1].cost;
     let budget = (egress.times(5) + usd(1.0)).as_usd();
     for (extra, relayed, relays) in [(0.5, 5, 3), (0.4, 4, 2)] {
@@ -186,7 +186,7 @@ fn flows_that_fit_by_their_sum_but_not_as_wholes_pay_for_another_relay() {
 }
 
 #[test]
-fn a_flow_that_no_money_reaches_is_named() {
+fn unreachable_flow_is_named() {
     let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 0.1);
     cut_direct(&mut inputs, 1);
     let problem = Problem::new(inputs).unwrap();
@@ -203,15 +203,15 @@ const FOUR_REGIONS: [&str; 4] =
     ["gcp:us-east4", "gcp:southamerica-east1", "gcp:europe-west2", "gcp:asia-northeast1"];
 
 #[test]
-fn at_a_limit_they_hand_over_what_they_have_and_a_bound() {
+fn exact_solvers_return_best_and_bound_at_limit() {
     let problem = Problem::new(four_cities(&FOUR_REGIONS, 4.0)).unwrap();
     let best = optimum(&four_cities(&FOUR_REGIONS, 4.0)).total_fct;
     let none_left = || Duration::ZERO;
     let late = Limits { time_left: Some(&none_left), ..Limits::work(u64::MAX) };
-    let told = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
+    let stopped = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
     let short = Limits::work(100);
     let cases: [(&dyn Solver, &Limits<'_>); 4] =
-        [(SOLVERS[0], &short), (SOLVERS[1], &short), (SOLVERS[0], &late), (SOLVERS[0], &told)];
+        [(SOLVERS[0], &short), (SOLVERS[1], &short), (SOLVERS[0], &late), (SOLVERS[0], &stopped)];
     for (solver, limits) in cases {
         match solver.solve(&problem, limits).unwrap_err() {
             SolveError::WorkLimit { best: Some(plan), bound } => {
@@ -225,7 +225,7 @@ fn at_a_limit_they_hand_over_what_they_have_and_a_bound() {
 }
 
 #[test]
-fn a_limit_before_any_plan_is_not_called_infeasible() {
+fn limit_before_any_plan_is_not_called_infeasible() {
     let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 10.0);
     cut_direct(&mut inputs, 1);
     let problem = Problem::new(inputs).unwrap();
@@ -234,13 +234,13 @@ fn a_limit_before_any_plan_is_not_called_infeasible() {
 }
 
 #[test]
-fn the_same_problem_gives_the_same_plan() {
+fn same_problem_gives_the_same_plan() {
     let inputs = four_cities(&FOUR_REGIONS, 4.0);
     assert_eq!(optimum(&inputs), optimum(&inputs));
 }
 
 #[test]
-fn a_plan_given_to_start_from_is_kept_if_it_is_sound() {
+fn sound_start_plan_is_retained() {
     let inputs = four_cities(&FOUR_REGIONS, 4.0);
     let problem = Problem::new(inputs.clone()).unwrap();
     let best = optimum(&inputs);
@@ -267,7 +267,7 @@ fn more_money_never_hurts() {
 }
 
 #[test]
-fn the_unit_of_money_and_the_regions_order_do_not_matter() {
+fn currency_unit_and_region_order_do_not_matter() {
     let inputs = four_cities(&FOUR_REGIONS, 3.0);
     let plan = optimum(&inputs);
     for scale in [0.001, 1000.0] {
@@ -306,7 +306,7 @@ fn twice_the_time_everywhere_is_twice_the_optimum() {
 }
 
 #[test]
-fn a_region_renamed_is_a_region() {
+fn renamed_region_changes_nothing() {
     let inputs = drawn(4, 2, &[211, 34, 55, 89, 144, 21, 13, 8, 233], 1500.0, 1.5);
     let mut renamed = inputs.clone();
     let name = |region: &RegionId| {

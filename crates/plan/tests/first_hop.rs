@@ -91,7 +91,7 @@ fn bill(inputs: &Inputs, plan: &Plan, catalogue: &Catalogue) -> f64 {
 }
 
 #[test]
-fn the_first_hop_is_charged_by_the_catalogue_in_every_objective() {
+fn first_hop_is_charged_in_every_objective() {
     let catalogue = Catalogue::builtin();
     let mut cheaper_over_a_relay = 0;
     for seed in 0..36 {

@@ -36,7 +36,7 @@ fn volumes(forecast: &Forecast) -> Vec<u64> {
 }
 
 #[test]
-fn a_daily_rhythm_is_found_and_continued() {
+fn daily_rhythm_is_found_and_continued() {
     let day: Vec<u64> = (0..24).map(|hour| if hour < 8 { 1 } else { 50 + 7 * hour }).collect();
     let forecast = predicted(&hourly("shop", &day.repeat(3)));
     assert_eq!(forecast.predictor(), Predictor::Seasonal { periods: 24 });
@@ -52,7 +52,7 @@ fn a_daily_rhythm_is_found_and_continued() {
 }
 
 #[test]
-fn a_level_with_outliers_is_smoothed() {
+fn level_with_outliers_is_smoothed() {
     let outliers: Vec<u64> =
         (0..60_u64).map(|hour| 100 + (hour * hour * 7919 + hour * 104_729) % 40).collect();
     let forecast = predicted(&hourly("shop", &outliers));
@@ -92,7 +92,7 @@ fn pairs_of_one_name_get_two() {
 }
 
 #[test]
-fn a_past_period_is_seen_from_both_its_ends() {
+fn past_period_is_seen_from_both_its_ends() {
     let history = History::new(&hourly("shop", &[4, 0, 4, 2]), HOUR).unwrap();
     let mut inputs = four_cities(&["gcp:us-east4"], 1.0);
     inputs.flows = vec![Flow { weight: 7, ..flow("named", "shop", "store", 1) }];
@@ -167,7 +167,7 @@ fn bad_logs_are_refused_with_line_and_field() {
 }
 
 #[test]
-fn periods_that_make_no_sense_are_refused() {
+fn invalid_periods_are_refused() {
     assert_eq!(History::new(&[], HOUR), Err(LogError::Empty));
     let mut flows = hourly("shop", &[1]);
     assert_eq!(History::new(&flows, Duration::ZERO), Err(LogError::NoPeriod));
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_season_is_found_whatever_its_shape(
+    fn season_is_found_whatever_its_shape(
         season in prop::collection::vec(1_u64..1000, 2..12),
         repeats in 2_usize..5,
         begun in 0_usize..12,
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_constant_is_predicted_by_every_predictor(volume in 1_u64..10_000, hours in 2_usize..60) {
+    fn constant_is_predicted_by_every_predictor(volume in 1_u64..10_000, hours in 2_usize..60) {
         let forecast = predicted(&hourly("shop", &vec![volume; hours]));
         prop_assert_eq!(forecast.predictor(), Predictor::Last);
         prop_assert_eq!(volumes(&forecast), vec![volume]);
@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_borne(
+    fn random_logs_are_accepted(
         rows in prop::collection::vec((0_u64..2_000_000, 0_usize..4, 1_u64..u64::MAX), 1..60),
         period_s in 1_u64..500_000,
     ) {
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn regret_is_never_negative_and_nothing_with_a_true_forecast(
+    fn regret_is_zero_with_true_forecast(
         rtts in prop::collection::vec(5_u64..250, 36),
         budget_cents in 0_u32..400,
         scales in prop::collection::vec(0_u64..4, 3),
@@ -284,7 +284,7 @@ fn check(truth: &Inputs, wrong: &tradewind_plan::forecast::Regret) -> Result<(),
 }
 
 #[test]
-fn a_guess_at_the_wrong_pair_costs_time_and_money() {
+fn guess_at_the_wrong_pair_costs_time_and_money() {
     let regions =
         ["gcp:europe-north1", "gcp:asia-northeast1", "gcp:southamerica-east1", "gcp:us-east4"];
     let mut truth = four_cities(&regions, 2.0);
@@ -307,7 +307,7 @@ fn a_guess_at_the_wrong_pair_costs_time_and_money() {
 }
 
 #[test]
-fn regret_is_told_of_many_flows_without_a_budget() {
+fn regret_of_many_flows_without_budget() {
     let regions = ["gcp:europe-north1", "gcp:asia-northeast1", "gcp:us-east4"];
     let mut truth = four_cities(&regions, 1e9);
     let cities = ["hamina", "london", "sao-paulo", "tokyo"];
@@ -316,11 +316,14 @@ fn regret_is_told_of_many_flows_without_a_budget() {
     truth.flows = flows.collect();
     let mut guessed = truth.flows.clone();
     guessed.truncate(700);
-    let told = regret(&truth, guessed, &FlowGreedyFct, &Limits::work(u64::MAX)).unwrap();
-    let set_up = told.predicted.as_ref().unwrap().relays.len();
-    assert!(set_up > 0 && told.applied.relays.len() <= set_up, "none but those that were set up");
-    assert!(told.applied.flows.iter().any(|flow| !flow.path.is_empty()));
-    let egress: Money = told.applied.flows.iter().map(|flow| flow.egress).sum();
-    assert_eq!(told.applied.cost, egress);
-    assert_eq!(told.applied_cost(), egress + told.set_up);
+    let outcome = regret(&truth, guessed, &FlowGreedyFct, &Limits::work(u64::MAX)).unwrap();
+    let set_up = outcome.predicted.as_ref().unwrap().relays.len();
+    assert!(
+        set_up > 0 && outcome.applied.relays.len() <= set_up,
+        "none but those that were set up"
+    );
+    assert!(outcome.applied.flows.iter().any(|flow| !flow.path.is_empty()));
+    let egress: Money = outcome.applied.flows.iter().map(|flow| flow.egress).sum();
+    assert_eq!(outcome.applied.cost, egress);
+    assert_eq!(outcome.applied_cost(), egress + outcome.set_up);
 }

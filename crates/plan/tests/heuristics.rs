@@ -296,7 +296,7 @@ proptest! {
     /// Many relays of an offer, and budgets that are exhausted, so that runs continue from others
     /// and end early.
     #[test]
-    fn every_heuristic_follows_its_pseudo_code_with_many_flows(seed: u64) {
+    fn heuristics_follow_pseudo_code(seed: u64) {
         let problem = random(seed, Kind { flows: 100, regions: 6, beyond_paper: false }).unwrap();
         for solver in FIVE {
             let plan = solve(solver, &problem);
@@ -334,7 +334,7 @@ proptest! {
 
     /// With unlimited and with limited work.
     #[test]
-    fn plans_do_not_depend_on_who_does_the_pieces(
+    fn plans_do_not_depend_on_executor(
         seed: u64,
         beyond_paper: bool,
         work in prop_oneof![0..20_000_u64, Just(u64::MAX)],
@@ -353,16 +353,16 @@ proptest! {
 }
 
 #[test]
-fn the_crew_is_given_the_pieces_and_all_of_them_end_when_told_to() {
+fn executor_runs_pieces_until_stopped() {
     let problem = random(7, Kind { flows: 100, regions: 8, beyond_paper: false }).unwrap();
     let executor = LastFirst::default();
     solve_with(&TwoProxyRollback, &problem, &executor);
     assert!(executor.done.load(Ordering::Relaxed) > 8, "a wave has several pieces");
     for executor in [&OneByOne as &dyn Executor, &threads()] {
-        let (asked, told) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (asked, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let should_stop = || {
-            told.fetch_or(asked.fetch_add(1, Ordering::Relaxed) > 3, Ordering::Relaxed);
-            told.load(Ordering::Relaxed)
+            is_stopped.fetch_or(asked.fetch_add(1, Ordering::Relaxed) > 3, Ordering::Relaxed);
+            is_stopped.load(Ordering::Relaxed)
         };
         let limits = Limits { should_stop: &should_stop, executor, ..Limits::work(u64::MAX) };
         let stopped = TwoProxyRollback.solve(&problem, &limits).unwrap_err();
@@ -413,7 +413,7 @@ fn plans_of_large_random_problems_are_sound() {
 
 /// Returns a problem to be solved by hand: an RTT in milliseconds is the FCT in seconds, because
 /// each flow carries a thousand windows of 2.875 MB. A relay carries a flow for 23 cents.
-fn by_hand(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
+fn hand_solvable(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
     let place = |name: &str| {
         if name.contains(':') {
             Place::Relay(RegionId::new(name).unwrap())
@@ -442,9 +442,9 @@ fn seconds(solver: &dyn Solver, problem: &Problem) -> (u64, Money) {
 }
 
 #[test]
-fn flow_greedy_buys_two_relays_for_one_flow_and_proxy_greedy_one_for_all() {
+fn flow_greedy_and_proxy_greedy_buy_different_relays() {
     // Fig. 5: flow a gains most over both relays; p alone helps all three.
-    let problem = by_hand(
+    let problem = hand_solvable(
         &[
             ("a", "x", 100),
             ("b", "y", 100),
@@ -473,7 +473,7 @@ fn flow_greedy_buys_two_relays_for_one_flow_and_proxy_greedy_one_for_all() {
 }
 
 #[test]
-fn one_relay_at_a_time_does_not_find_two_that_help_together_only() {
+fn single_relay_steps_miss_relay_pairs() {
     let rtts = [
         ("a", "x", 100),
         ("a", "k:q", 30),
@@ -482,21 +482,21 @@ fn one_relay_at_a_time_does_not_find_two_that_help_together_only() {
         ("a", "k:p", 100),
         ("k:p", "x", 100),
     ];
-    let problem = by_hand(&rtts, &["k:p", "k:q", "k:r"], 2.0);
+    let problem = hand_solvable(&rtts, &["k:p", "k:q", "k:r"], 2.0);
     // The first set is {p}, as all of one relay are equal; with q or r more, nothing changes.
     assert_eq!(seconds(&OneProxy, &problem), (100, Money::ZERO));
     let found = (30, usd(1.46));
     assert_eq!(seconds(&TwoProxy, &problem), found);
     assert_eq!(seconds(&TwoProxyRollback, &problem), found);
     // With q first, that is the first set, and r helps.
-    let problem = by_hand(&rtts, &["k:q", "k:r", "k:p"], 2.0);
+    let problem = hand_solvable(&rtts, &["k:q", "k:r", "k:p"], 2.0);
     assert_eq!(seconds(&OneProxy, &problem), found);
 }
 
 #[test]
-fn a_full_relay_passes_flows_on_to_their_next_path() {
+fn full_relay_passes_flows_on_to_their_next_path() {
     // 23 Mbit in 20 ms are 1.15 Gbit/s: one flow fills a relay of 2 Gbit/s for another.
-    let problem = by_hand(
+    let problem = hand_solvable(
         &[
             ("a", "x", 100),
             ("b", "y", 90),
@@ -527,7 +527,7 @@ fn a_full_relay_passes_flows_on_to_their_next_path() {
 }
 
 #[test]
-fn no_work_left_is_told_with_the_best_plan_so_far() {
+fn work_limit_returns_best_plan_so_far() {
     let problem = random(7, Kind { flows: 200, regions: 6, beyond_paper: false }).unwrap();
     for solver in FIVE {
         match solver.solve(&problem, &Limits::work(3)) {

@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bound_is_below_and_the_search_not_far_above_the_optimum(inputs in small()) {
+    fn bound_and_search_enclose_optimum(inputs in small()) {
         let (problem, plan) = solve(&ALONE, &inputs, STEPS).unwrap();
         let (_, score, _) = enumerated(&problem).unwrap();
         prop_assert!(plan.bound <= score, "{:?} above {score:?}", plan.bound);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn the_cheapest_plan_that_meets_deadlines_is_found(mut inputs in small(),
+    fn cheapest_plan_that_meets_deadlines_is_found(mut inputs in small(),
         late in 0.1..0.9_f64) {
         let fastest = Problem::new(inputs.clone()).unwrap();
         inputs.objective = Objective::Cost;
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn the_least_makespan_is_found(mut inputs in small()) {
+    fn least_makespan_is_found(mut inputs in small()) {
         inputs.objective = Objective::Makespan;
         let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 1_000_000).unwrap();
         let (last, score, cost) = enumerated(&problem).unwrap();
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn of_plans_that_take_as_long_the_cheapest_is_found(
+    fn cheapest_of_equally_fast_plans_is_found(
         inputs in small(),
         prices in prop::collection::vec(0_u8..4, 3),
         is_exhaustive in any::<bool>(),
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bound_of_a_makespan_is_below_the_least(mut inputs in small(), steps in 0_u64..3_000) {
+    fn bound_of_a_makespan_is_below_the_least(mut inputs in small(), steps in 0_u64..3_000) {
         inputs.objective = Objective::Makespan;
         let (problem, plan) = solve(&ALONE, &inputs, steps).unwrap();
         let (last, _, _) = enumerated(&problem).unwrap();
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_larger_budget_never_worsens_what_is_exact(inputs in small(), more in 1.0..3.0_f64) {
+    fn larger_budget_never_worsens_exact_plan(inputs in small(), more in 1.0..3.0_f64) {
         let score = |budget: f64| {
             let inputs = Inputs { budget: usd(budget), ..inputs.clone() };
             let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 2_000_000).unwrap();
@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3))]
 
     #[test]
-    fn money_time_and_names_may_be_scaled_and_changed(seed in 1_u64..1_000, power in 1_u32..4) {
+    fn plans_are_invariant_to_scale_and_names(seed in 1_u64..1_000, power in 1_u32..4) {
         let factor = f64::from(1 << power);
         let mut inputs = world(20, 6, 6.0, seed);
         inputs.start_up = StartUp::Ignored;
@@ -277,7 +277,7 @@ fn more_money_than_can_be_added_up_is_refused() {
 }
 
 #[test]
-fn a_larger_budget_never_worsens_the_plan() {
+fn larger_budget_never_worsens_the_plan() {
     for seed in 1..6 {
         let mut last = Duration::MAX;
         for tenths in 0..8 {
@@ -303,7 +303,7 @@ fn auto_is_never_worse_than_its_starters() {
 }
 
 #[test]
-fn sixty_flows_over_eighteen_regions_are_planned_near_the_bound() {
+fn sixty_flows_are_planned_near_bound() {
     let mut inputs = world(60, 18, 30.0, 1);
     inputs.start_up = StartUp::Ignored;
     let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 60_000).unwrap();
@@ -313,7 +313,7 @@ fn sixty_flows_over_eighteen_regions_are_planned_near_the_bound() {
 }
 
 #[test]
-fn an_unaffordable_deadline_is_told() {
+fn unaffordable_deadline_is_reported() {
     let mut inputs = drawn(1, 1, &[280, 20, 20, 280, 20, 20], 2_000.0, 0.1);
     inputs.flows[0] = flow("only", "site0", "site1", 500);
     inputs.objective = Objective::Cost;
@@ -325,7 +325,7 @@ fn an_unaffordable_deadline_is_told() {
 }
 
 #[test]
-fn the_bound_and_the_search_know_what_money_is_worth_where_transfer_is_free() {
+fn bound_and_search_price_budget_with_free_transfer() {
     // By the plain sum of all flows' best times the bound was 565 s for plans of 2,498, and plans
     // were up to a tenth worse than they are.
     for number in [0, 1, 5] {

@@ -86,7 +86,7 @@ fn names(regions: &[RegionId]) -> Vec<&str> {
 }
 
 #[test]
-fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
+fn oceania_europe_call_costs_match_paper() {
     let plan = planned(CALL);
     let flow = &plan.flows[0];
     assert_eq!(flow.service, PacketService::Coding);
@@ -120,7 +120,7 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
 }
 
 #[test]
-fn cloud_of_the_source_charges_what_it_sends_by_where_that_goes() {
+fn source_cloud_charges_egress_by_destination() {
     let inside =
         CALL.replacen("{ id = \"a\" }", "{ id = \"a\", region = \"aws:ap-southeast-2\" }", 1);
     let flow = &planned(&inside).flows[0];
@@ -142,7 +142,7 @@ fn cloud_of_the_source_charges_what_it_sends_by_where_that_goes() {
 }
 
 #[test]
-fn a_tighter_budget_buys_a_dearer_service_and_the_tightest_is_told_the_fastest() {
+fn tighter_budget_buys_dearer_service() {
     let service = |budget: &str| {
         let plan = planned(&CALL.replace("220 ms", budget));
         (plan.flows[0].service, cents(plan.cost))
@@ -171,7 +171,7 @@ fn a_tighter_budget_buys_a_dearer_service_and_the_tightest_is_told_the_fastest()
 }
 
 #[test]
-fn an_internet_that_will_do_costs_nothing_and_needs_no_relay() {
+fn sufficient_internet_path_needs_no_relay() {
     let good = CALL.replace("internet_loss = 0.01", "internet_loss = 0.001");
     let plan = planned(&good);
     assert_eq!((plan.flows[0].service, plan.cost), (PacketService::Direct, Money::ZERO));
@@ -234,7 +234,7 @@ volume = "20 GB"
 "#;
 
 #[test]
-fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room() {
+fn free_capacity_of_bought_relays_costs_nothing() {
     let text = format!("{}{BULK}", CALL.replace("\"260 ms\"", "\"60 ms\""));
     let read = read(&text);
     let problem = Problem::new(read.inputs.clone()).unwrap();
@@ -275,7 +275,7 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
 }
 
 #[test]
-fn machines_that_nobody_else_pays_are_paid_whole_and_for_whole_hours() {
+fn unshared_machines_are_paid_by_whole_hours() {
     let dear = CALL.replace("usd_per_hour = 0.00095", "usd_per_hour = 0.095");
     // Both take the relay in Sydney and the one in Dublin: the second flow lasts an hour and a
     // half.
@@ -330,7 +330,7 @@ fn forged_plans_are_found_out() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_line_and_field() {
+fn invalid_values_are_refused_with_line_and_field() {
     for (from, to, expected) in [
         ("rate = \"1.5 Mbit/s\", packet", "packet", "line 4: from: exactly two of `rate`"),
         ("packet = \"1 kB\"", "packet = \"0 B\"", "line 4: packet: a packet of 1 to 65507 bytes"),
@@ -495,7 +495,7 @@ proptest! {
     }
 
     #[test]
-    fn streams_and_packet_flows_stay_within_one_budget_whatever_the_streams_buy(
+    fn streams_and_packet_flows_share_budget(
         rtts in prop::collection::vec(2_u32..300, 21),
         cents in prop::collection::vec(0_u32..25, 16),
         demands in prop::collection::vec((100_u32..500, 0_u32..80), 3),
@@ -520,7 +520,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_survives_being_written_and_read(
+    fn plan_survives_being_written_and_read(
         rtts in prop::collection::vec(2_u32..200, 21),
         demands in prop::collection::vec((200_u32..500, 0_u32..80), 3),
     ) {

@@ -95,7 +95,7 @@ fn verify_objects_to_every_kind_of_mutation() {
 }
 
 #[test]
-fn verify_objects_to_the_wrong_egress_and_to_a_bound_above_the_total() {
+fn verify_refuses_wrong_egress_and_bound_above_total() {
     let wrong_egress = |plan: &mut Plan| plan.flows[0].egress = usd(5.0);
     assert!(objects(wrong_egress, |v| matches!(v, Violation::WrongCost { .. })));
     let wrong_bound = |plan: &mut Plan| plan.bound = plan.total_fct + Duration::from_secs(1);
@@ -103,7 +103,7 @@ fn verify_objects_to_the_wrong_egress_and_to_a_bound_above_the_total() {
 }
 
 #[test]
-fn verify_objects_to_a_plan_for_a_richer_or_roomier_problem() {
+fn verify_refuses_plan_for_larger_budget_or_capacity() {
     let (_, plan) = solved();
     let poorer = Problem::new(four_cities(&REGIONS, 1.0)).unwrap();
     let found = verify(&poorer, &plan);
@@ -119,7 +119,7 @@ fn verify_objects_to_a_plan_for_a_richer_or_roomier_problem() {
 }
 
 #[test]
-fn verify_objects_to_a_plan_that_is_late_or_takes_an_unknown_leg() {
+fn verify_refuses_late_plan_and_unknown_leg() {
     let (problem, plan) = solved();
     let fastest = |flow: usize| problem.candidates(flow).iter().map(|c| c.fct).min().unwrap();
     let slow = (0..plan.flows.len()).find(|flow| plan.flows[*flow].fct > fastest(*flow)).unwrap();
@@ -138,7 +138,7 @@ fn verify_objects_to_a_plan_that_is_late_or_takes_an_unknown_leg() {
 }
 
 #[test]
-fn a_plan_survives_its_text_form() {
+fn plan_survives_its_text_form() {
     let (problem, plan) = solved();
     let text = serde_json::to_string_pretty(&plan).unwrap();
     for field in ["schema_version", "cost_usd", "total_fct_s", "fct_direct_s", "egress_usd"] {
@@ -178,7 +178,7 @@ fn inputs_without_sense_are_refused_in_one_line() {
 }
 
 #[test]
-fn the_catalogues_prices_count_the_region_that_a_site_is_in() {
+fn catalogue_prices_use_region_of_site() {
     let mut inputs = four_cities(&REGIONS, 6.0);
     let catalogue = Box::new(tradewind_model::Catalogue::builtin());
     inputs.prices = tradewind_model::cost::Prices::Catalogue(catalogue);
@@ -192,7 +192,7 @@ fn the_catalogues_prices_count_the_region_that_a_site_is_in() {
 }
 
 #[test]
-fn verify_objects_to_a_bound_above_what_it_bounds_whatever_the_objective() {
+fn verify_refuses_bound_above_objective() {
     for objective in [Objective::TotalFct, Objective::Makespan, Objective::Cost] {
         let problem = Problem::new(Inputs { objective, ..four_cities(&REGIONS, 6.0) }).unwrap();
         let plan = solve(&Greedy, &problem, &Limits::work(1_000_000)).unwrap();

@@ -63,7 +63,7 @@ fn relay() -> Place {
 }
 
 #[test]
-fn round_trips_are_the_reports_minima_and_hold_both_ways() {
+fn round_trips_are_minima_of_reports() {
     let read = read(PROBLEM, RTTS).unwrap();
     let rtt = |from: Place, to: Place| read.inputs.legs[&(from, to)].rtt;
     assert_eq!(rtt(site("a"), site("b")), Duration::from_micros(200_500));
@@ -73,7 +73,7 @@ fn round_trips_are_the_reports_minima_and_hold_both_ways() {
 }
 
 #[test]
-fn the_robust_option_takes_the_measured_spread() {
+fn robust_option_takes_the_measured_spread() {
     let text =
         format!("robust = 2.0\n{}", PROBLEM.replace("[\"report\"]", "[\"report\", \"rate\"]"));
     let text = text.replace("{ from = \"a\", to = \"b\"", "{ from = \"b\", to = \"a\"");
@@ -84,7 +84,7 @@ fn the_robust_option_takes_the_measured_spread() {
 }
 
 #[test]
-fn whatever_is_wrong_gets_one_line_with_file_line_and_field() {
+fn errors_are_one_line_with_file_line_and_field() {
     let version =
         |v: u32| RTTS.replacen("\"schema_version\": 1", &format!("\"schema_version\": {v}"), 2);
     let cases: &[(&str, &str, &str)] = &[

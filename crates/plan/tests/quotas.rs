@@ -47,7 +47,7 @@ fn plan(name: &str, problem: &Problem) -> Option<Plan> {
 }
 
 #[test]
-fn no_algorithm_exceeds_a_quota_and_the_exact_ones_find_the_best_within() {
+fn quotas_are_respected_by_all_algorithms() {
     let (mut tried, mut bound) = (0, 0);
     for (seed, free, limited) in problems(80) {
         let best = enumerated(&limited);

@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn the_ranking_is_that_of_enumeration(
+    fn ranking_is_that_of_enumeration(
         relays in 0_usize..6,
         // Few values, so that ties are common; zeros are pairs not known.
         rtts in prop::collection::vec(prop_oneof![1 => Just(0_u64), 6 => 1_u64..12], 64),
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn cdds_rule_takes_the_nearest_ends_and_the_best_between_them(
+    fn cdd_rule_uses_nearest_ends(
         relays in 2_usize..7,
         rtts in prop::collection::vec(1_u64..50, 100),
     ) {
@@ -158,7 +158,7 @@ fn gain(advice: &Advice, relays: usize) -> f64 {
 }
 
 #[test]
-fn mumbai_to_san_francisco_gains_from_two_relays_and_more_from_three() {
+fn mumbai_san_francisco_gains_by_relay_count() {
     let ratio = Ratio::new(0.001).unwrap();
     let lossy = Some(Loss { ratio, response: LossResponse::Cubic });
     for cloud in ["aws", "azure", "gcp"] {
@@ -171,7 +171,7 @@ fn mumbai_to_san_francisco_gains_from_two_relays_and_more_from_three() {
 }
 
 #[test]
-fn without_loss_it_is_the_third_relay_that_shortens_the_longest_leg() {
+fn third_relay_shortens_longest_leg_without_loss() {
     for cloud in ["aws", "azure", "gcp"] {
         let advice = advised(MUMBAI, SAN_FRANCISCO, cloud, &settings(3_900_000));
         let [two, three] = [2, 3].map(|relays| gain(&advice, relays));
@@ -180,7 +180,7 @@ fn without_loss_it_is_the_third_relay_that_shortens_the_longest_leg() {
 }
 
 #[test]
-fn a_small_file_between_far_cities_is_relayed() {
+fn small_file_between_far_cities_is_relayed() {
     for volume in [17_000, 18_000] {
         let advice = advised(MUMBAI, SAN_FRANCISCO, "aws", &settings(volume));
         assert!(matches!(advice.verdict, Verdict::Relay(_)), "{:?}", advice.verdict);
@@ -188,7 +188,7 @@ fn a_small_file_between_far_cities_is_relayed() {
 }
 
 #[test]
-fn a_fourth_relay_shortens_the_longest_inner_leg_once_more() {
+fn fourth_relay_shortens_longest_inner_leg() {
     let (router, _) = between(MUMBAI, SAN_FRANCISCO, "azure");
     let [two, three, four] = [2, 3, 4].map(|relays| router.cloudified(relays, 1).remove(0));
     assert!(router.gain_over_two(&four) > router.gain_over_two(&three));
@@ -198,7 +198,7 @@ fn a_fourth_relay_shortens_the_longest_inner_leg_once_more() {
 }
 
 #[test]
-fn a_small_file_between_near_cities_goes_direct_and_says_why() {
+fn small_file_between_near_cities_goes_direct() {
     for volume in [17_000, 18_000] {
         for cloud in ["aws", "azure", "gcp"] {
             for near in [(NEW_YORK, SAN_FRANCISCO), (NEW_YORK, WASHINGTON)] {
@@ -214,14 +214,14 @@ fn a_small_file_between_near_cities_goes_direct_and_says_why() {
 }
 
 #[test]
-fn a_near_pair_goes_direct_whatever_its_volume() {
+fn near_pair_goes_direct_whatever_its_volume() {
     let advice = advised(NEW_YORK, WASHINGTON, "aws", &settings(1_000_000_000));
     let Verdict::Direct(reasons) = advice.verdict else { panic!("{:?}", advice.verdict) };
     assert!(matches!(reasons[0], Reason::Tuned { .. }), "{reasons:?}");
 }
 
 #[test]
-fn a_pair_with_raised_windows_or_many_connections_goes_direct() {
+fn raised_windows_or_many_connections_go_direct() {
     let large_windows = Settings {
         window: Bytes::new(64_000_000),
         relay_window: RELAY_TO_RELAY_WINDOW,
@@ -237,7 +237,7 @@ fn a_pair_with_raised_windows_or_many_connections_goes_direct() {
 }
 
 #[test]
-fn routes_come_by_their_largest_leg_with_their_costs() {
+fn routes_are_sorted_by_largest_leg() {
     let advice = advised(MUMBAI, SAN_FRANCISCO, "aws", &settings(1_000_000_000));
     let largest: Vec<Duration> =
         advice.routes.iter().map(|route| route.path.largest_leg()).collect();
@@ -253,7 +253,7 @@ fn routes_come_by_their_largest_leg_with_their_costs() {
 }
 
 #[test]
-fn without_relays_or_paths_the_verdict_says_so() {
+fn verdict_without_relays_or_paths() {
     let none = Router::new(&0, &1, &[], |_, _| Some(Duration::from_millis(9)));
     let advice = advise(&none, &[], &settings(1_000), 5).unwrap();
     assert_eq!(advice.verdict, Verdict::Direct(vec![Reason::NoRelay]));

@@ -13,7 +13,7 @@ use tradewind_units::{Duration, SiteId};
 
 #[test]
 #[ignore = "SKIPPED: needs measured RTTs, see docs/explanation/rtt-model.md"]
-fn more_relays_shorten_the_largest_leg_over_measured_rtts_too() {
+fn more_relays_shorten_largest_measured_leg() {
     let path =
         std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));

@@ -407,7 +407,7 @@ fn worse(point: Point) -> Option<String> {
 }
 
 #[test]
-fn auto_is_as_good_as_the_best_service_on_a_shared_uplink() {
+fn auto_matches_best_service_on_shared_uplink() {
     // The queues are 600 and 100 ms of the uplink.
     for queue in [150_000.0, 25_000.0] {
         let worse: Vec<String> = points(queue).into_iter().filter_map(worse).collect();

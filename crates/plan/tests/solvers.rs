@@ -38,7 +38,7 @@ fn solve(solver: &dyn Solver, inputs: &Inputs) -> Plan {
 }
 
 #[test]
-fn cloudpilots_four_cities_are_solved_within_six_dollars() {
+fn four_cities_are_solved_within_six_dollars() {
     let inputs = four_cities(&TEN_REGIONS, 6.0);
     let problem = Problem::new(inputs).unwrap();
     let limits = Limits::work(100_000);
@@ -54,7 +54,7 @@ fn cloudpilots_four_cities_are_solved_within_six_dollars() {
 }
 
 #[test]
-fn what_users_get_as_auto_is_never_worse_than_any_other_algorithm() {
+fn auto_is_never_worse_than_other_algorithms() {
     for budget_usd in [0.0, 2.0, 6.0] {
         let problem = Problem::new(four_cities(&TEN_REGIONS[..5], budget_usd)).unwrap();
         let limits = Limits::work(100_000);
@@ -83,7 +83,7 @@ fn without_a_budget_everything_goes_direct() {
 }
 
 #[test]
-fn free_set_up_and_egress_give_each_flow_its_best_path() {
+fn free_prices_give_each_flow_its_best_path() {
     let mut inputs = four_cities(&TEN_REGIONS[..4], 0.0);
     inputs.prices = tradewind_model::cost::Prices::Flat(tradewind_units::PricePerGb::FREE);
     inputs.relay_types[0].set_up = Money::ZERO;
@@ -95,19 +95,19 @@ fn free_set_up_and_egress_give_each_flow_its_best_path() {
 }
 
 #[test]
-fn a_full_relay_makes_the_next_flow_pay_for_another() {
+fn full_relay_needs_another() {
     let mut inputs =
         drawn(2, 1, &[200, 10, 10, 200, 10, 10, 200, 200, 10, 10, 10, 10], 600.0, 10.0);
     inputs.start_up = StartUp::Ignored;
-    let mut roomy = inputs.clone();
-    roomy.relay_types[0].capacity = mbps(5000.0);
-    let (tight, roomy) = (solve(&Exhaustive, &inputs), solve(&Exhaustive, &roomy));
-    assert!(tight.relays.len() >= roomy.relays.len());
-    assert!(tight.total_fct >= roomy.total_fct);
+    let mut large = inputs.clone();
+    large.relay_types[0].capacity = mbps(5000.0);
+    let (tight, large) = (solve(&Exhaustive, &inputs), solve(&Exhaustive, &large));
+    assert!(tight.relays.len() >= large.relays.len());
+    assert!(tight.total_fct >= large.total_fct);
 }
 
 #[test]
-fn a_flow_without_direct_path_is_served_first_or_named() {
+fn flow_without_direct_path_is_served_first() {
     let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 10.0);
     let direct = |flow: usize| {
         let flow = &inputs.flows[flow];
@@ -128,7 +128,7 @@ fn a_flow_without_direct_path_is_served_first_or_named() {
 }
 
 #[test]
-fn a_solver_out_of_steps_hands_over_what_it_has_and_a_bound() {
+fn solver_out_of_steps_returns_best_and_bound() {
     let problem = Problem::new(four_cities(&TEN_REGIONS, 6.0)).unwrap();
     let optimum = best_of(&[&Greedy], &problem, &Limits::work(1_000_000)).unwrap();
     let stopped = Exhaustive.solve(&problem, &Limits::work(100)).unwrap_err();
@@ -137,12 +137,12 @@ fn a_solver_out_of_steps_hands_over_what_it_has_and_a_bound() {
     };
     assert_eq!(verify(&problem, &best), vec![]);
     assert!(bound <= optimum.total_fct);
-    let told = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
-    assert!(matches!(Greedy.solve(&problem, &told), Err(SolveError::WorkLimit { .. })));
+    let stopped = Limits { should_stop: &|| true, ..Limits::work(u64::MAX) };
+    assert!(matches!(Greedy.solve(&problem, &stopped), Err(SolveError::WorkLimit { .. })));
 }
 
 #[test]
-fn the_same_problem_gives_the_same_plan() {
+fn same_problem_gives_the_same_plan() {
     let inputs = four_cities(&TEN_REGIONS[..5], 4.0);
     assert_eq!(solve(&Greedy, &inputs), solve(&Greedy, &inputs));
     assert_eq!(solve(&Exhaustive, &inputs), solve(&Exhaustive, &inputs));
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn a_larger_budget_or_another_region_never_hurts_the_optimum(
+    fn larger_budget_never_hurts_optimum(
         rtts in proptest::collection::vec(5u64..250, 42),
         budget in 0.0f64..4.0,
         more in 0.0f64..3.0,
@@ -228,7 +228,7 @@ fn beyond_what_is_looked_at(objective: Objective, budget_usd: f64) -> Inputs {
 }
 
 #[test]
-fn nothing_is_proved_of_paths_that_are_not_looked_at() {
+fn unexamined_paths_prove_nothing() {
     let (problem, all) = answers(&beyond_what_is_looked_at(Objective::Cost, 1.0));
     assert!(problem.leaves_out());
     assert_eq!(enumerated(&problem).map(|(_, _, cost)| cost), Some(Money::ZERO));
@@ -259,7 +259,7 @@ fn running_slowly(objective: Objective, budget_usd: f64) -> Inputs {
 }
 
 #[test]
-fn a_path_that_runs_may_be_kept_however_slow_it_is() {
+fn running_path_may_be_retained_even_if_slow() {
     for (objective, budget) in [(Objective::Cost, 10.0), (Objective::TotalFct, 1.0)] {
         let inputs = running_slowly(objective, budget);
         let (problem, all) = answers(&inputs);
@@ -295,7 +295,7 @@ impl Solver for Timed {
 }
 
 #[test]
-fn no_step_towards_the_least_makespan_may_take_all_the_time() {
+fn makespan_steps_are_time_limited() {
     let mut inputs = four_cities(&TEN_REGIONS, 6.0);
     inputs.objective = Objective::Makespan;
     let problem = Problem::new(inputs).unwrap();
@@ -304,26 +304,26 @@ fn no_step_towards_the_least_makespan_may_take_all_the_time() {
     let timed = Timed::default();
     let plan = solver::makespan::solve(&timed, &problem, &limits).unwrap();
     assert_eq!(verify(&problem, &plan), vec![]);
-    let told = timed.0.into_inner().unwrap();
-    assert!(told.len() > 3 && told.iter().sum::<Duration>() <= all, "{told:?}");
+    let times = timed.0.into_inner().unwrap();
+    assert!(times.len() > 3 && times.iter().sum::<Duration>() <= all, "{times:?}");
 }
 
 #[test]
-fn what_stands_in_the_way_is_told() {
-    let told = |inputs: &Inputs| {
+fn obstacles_are_reported() {
+    let error_of = |inputs: &Inputs| {
         let problem = Problem::new(inputs.clone()).unwrap();
-        let told = |solver: &dyn Solver| {
+        let error_of = |solver: &dyn Solver| {
             solver.solve(&problem, &Limits::work(1_000_000)).unwrap_err().to_string()
         };
-        let first = told(&Exhaustive);
+        let first = error_of(&Exhaustive);
         #[cfg(feature = "highs")]
         for other in [&solver::Exact::default() as &dyn Solver, &solver::ExactCp::default()] {
-            assert_eq!(told(other), first);
+            assert_eq!(error_of(other), first);
         }
         first
     };
     assert_eq!(
-        told(&running_slowly(Objective::TotalFct, 0.01)),
+        error_of(&running_slowly(Objective::TotalFct, 0.01)),
         "flow `flow0`: no path costs less than $0.016, relays and moves included; the budget is \
          $0.01"
     );
@@ -331,7 +331,7 @@ fn what_stands_in_the_way_is_told() {
     let direct = Problem::new(late.clone()).unwrap().fct(0, &[]).unwrap();
     late.flows[0].deadline = Some(direct.mul_f64(0.9));
     assert_eq!(
-        told(&late),
+        error_of(&late),
         "flow `flow0`: no path that meets its deadline costs less than $0.516, relays and moves \
          included; the budget is $0.2"
     );
@@ -339,6 +339,6 @@ fn what_stands_in_the_way_is_told() {
     let mut two = drawn(2, 1, &[100, 20], 20_000.0, 0.55);
     two.legs
         .retain(|(from, to), _| matches!((from, to), (Place::Relay(_), _) | (_, Place::Relay(_))));
-    let error = told(&two);
+    let error = error_of(&two);
     assert_eq!(error, "flows: the budget of $0.55 affords each of them, but not all together");
 }

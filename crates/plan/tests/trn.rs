@@ -49,7 +49,7 @@ fn binding(problem: &Problem, plan: &Plan) -> String {
 }
 
 #[test]
-fn a_slow_machine_gains_by_a_fast_one_in_its_region() {
+fn slow_machine_gains_by_a_fast_one_in_its_region() {
     // The cap on traffic that leaves the region is a third of what each flow could use: a relay in
     // the machine's region avoids it.
     let problem = problem("egress_cap_outside = \"900 Mbit/s\"", FAST);
@@ -67,14 +67,14 @@ fn a_slow_machine_gains_by_a_fast_one_in_its_region() {
 }
 
 #[test]
-fn a_machine_as_fast_as_the_relay_gains_nothing_by_it() {
+fn equally_fast_machine_gains_nothing_by_relay() {
     let problem = problem("", "capacity = \"10 Gbit/s\"\nper_connection = \"100 Mbit/s\"");
     let plan = planned(&problem);
     assert!(plan.relays.iter().all(|relay| relay.region.as_str() != "aws:us-east-1"), "{plan:?}");
 }
 
 #[test]
-fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_cannot_send() {
+fn flows_of_one_machine_share_its_cap() {
     // By link, each flow could go faster over Ireland (60 ms instead of 80), and relays are bought
     // for that.
     let by_link = problem("", FAST);
@@ -94,7 +94,7 @@ fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_ca
     assert!(carried.sum::<std::time::Duration>() >= aware.total_fct);
     assert!(plan.cost > aware.cost);
     // A machine with enough capacity for all flows is no bottleneck.
-    let roomy = problem("egress_cap = \"30 Gbit/s\"", FAST);
-    assert_eq!(roomy.share(0, &[]), None);
-    assert_eq!(planned(&roomy).flows, plan.flows);
+    let uncapped = problem("egress_cap = \"30 Gbit/s\"", FAST);
+    assert_eq!(uncapped.share(0, &[]), None);
+    assert_eq!(planned(&uncapped).flows, plan.flows);
 }

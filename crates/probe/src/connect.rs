@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_search_list_completes_a_name() {
+    fn search_list_is_not_used() {
         let hosts =
             "127.0.0.1 localhost # loop\n192.0.2.1 Relay-1.example relay-1\n# 192.0.2.2 old\n";
         for (target, expected) in [

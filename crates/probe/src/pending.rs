@@ -21,11 +21,11 @@ struct State {
     queue: EvictionQueue<PendingConnection>,
 }
 
-/// A place as its holder is told to leave it.
+/// A place, with what tells its holder to leave it.
 #[derive(Debug)]
 struct PendingConnection {
     source: Source,
-    leave: oneshot::Sender<()>,
+    evict: oneshot::Sender<()>,
 }
 
 /// A place; it is free again when this is dropped.
@@ -35,34 +35,41 @@ pub(crate) struct Place {
     number: u64,
 }
 
+/// The result of taking a place.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// The place.
+    pub(crate) place: Place,
+    /// Resolves when the place is to be left for others.
+    pub(crate) evicted: oneshot::Receiver<()>,
+    /// The source that has lost a place for it, if one has.
+    pub(crate) displaced: Option<Source>,
+}
+
 impl Pending {
     /// Creates `most` places, all free.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, state: Mutex::default() })
     }
 
-    /// Takes a place for a connection from `address`. Returns it, what tells when it is to be left
-    /// for others, and the source that has lost a place for it, if one has.
-    pub(crate) fn take(
-        self: &Arc<Self>,
-        address: IpAddr,
-    ) -> (Place, oneshot::Receiver<()>, Option<Source>) {
+    /// Takes a place for a connection from `address`.
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Admission {
         let source = Source::of(address);
-        let (leave, left) = oneshot::channel();
+        let (evict, evicted) = oneshot::channel();
         let mut state = self.state();
         state.next_number += 1;
         let number = state.next_number;
         let holder = Holder { is_trusted: false, source };
-        state.queue.insert(number, holder, PendingConnection { source, leave });
+        state.queue.insert(number, holder, PendingConnection { source, evict });
         let is_crowded = state.queue.len() > self.most;
-        let evicted = is_crowded.then(|| state.queue.evict()).flatten();
+        let oldest = is_crowded.then(|| state.queue.evict()).flatten();
         drop(state);
-        let loser = evicted.map(|pending| {
+        let displaced = oldest.map(|pending| {
             // One that has just left needs no word.
-            let _gone = pending.leave.send(());
+            let _gone = pending.evict.send(());
             pending.source
         });
-        (Place { pending: Arc::clone(self), number }, left, loser)
+        Admission { place: Place { pending: Arc::clone(self), number }, evicted, displaced }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -77,8 +84,8 @@ impl Drop for Place {
 }
 
 /// Waits until a place is to be left for others; for ever, once it is free.
-pub(crate) async fn evicted(left: oneshot::Receiver<()>) {
-    if left.await.is_err() {
+pub(crate) async fn until_evicted(evicted: oneshot::Receiver<()>) {
+    if evicted.await.is_err() {
         std::future::pending::<()>().await;
     }
 }
@@ -88,20 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_that_holds_most_pays_with_its_oldest() {
+    fn oldest_place_of_largest_source_is_evicted() {
         let pending = Pending::new(3);
         let take = |last: u8| pending.take([192, 0, 2, last].into());
-        let (_first, mut first_left, _) = take(1);
-        let (_second, mut second_left, _) = take(1);
-        let (_third, mut third_left, loser) = take(1);
-        assert_eq!(loser, None);
-        let (other, mut other_left, loser) = take(2);
-        assert_eq!(loser, Some(Source::of([192, 0, 2, 1].into())));
-        assert_eq!(first_left.try_recv(), Ok(()));
-        drop(other);
-        assert_eq!(other_left.try_recv(), Err(oneshot::error::TryRecvError::Closed));
-        let (_fourth, _left, loser) = take(2);
-        assert_eq!(loser, None, "a place was free");
-        assert!(second_left.try_recv().is_err() && third_left.try_recv().is_err());
+        let (mut first, mut second, mut third) = (take(1), take(1), take(1));
+        assert_eq!(third.displaced, None);
+        let Admission { place, mut evicted, displaced } = take(2);
+        assert_eq!(displaced, Some(Source::of([192, 0, 2, 1].into())));
+        assert_eq!(first.evicted.try_recv(), Ok(()));
+        drop(place);
+        assert_eq!(evicted.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        let fourth = take(2);
+        assert_eq!(fourth.displaced, None, "a place was free");
+        assert!(second.evicted.try_recv().is_err() && third.evicted.try_recv().is_err());
     }
 }

@@ -22,7 +22,7 @@
 //!   preface (data), n times      ->                each on a connection of its own
 //!                                <-     Progress   started; the transfer begins on both sides
 //!                                <-     Progress   one interval's figures, again and again
-//!   Stop                         ->                not when a volume was agreed and has passed
+//!   Stop                         ->                not when a volume was requested and has passed
 //!                                <-     Progress   finished, with totals; both sides close
 //! ```
 //!
@@ -41,7 +41,7 @@ pub const MAX_CALLER_FRAME_BYTES: usize = 1024;
 /// Most connections of one test. Chosen: as many as the public throughput grids use; the totals of
 /// all fit one frame.
 pub const MAX_CONNECTIONS: u32 = 64;
-/// Most bytes of a frame that a responder sends: room for the totals of [`MAX_CONNECTIONS`].
+/// Most bytes of a frame that a responder sends: space for the totals of [`MAX_CONNECTIONS`].
 pub const MAX_RESPONDER_FRAME_BYTES: usize = 64 * 1024;
 /// Length of a proof, which precedes the request in its frame.
 pub const PROOF_BYTES: usize = 32;
@@ -293,11 +293,11 @@ pub struct SenderSample {
 pub enum FinishCause {
     /// The caller requested it.
     Stopped,
-    /// The agreed volume has passed.
+    /// The requested volume has passed.
     Volume,
     /// The responder's limit of bytes was reached.
     ByteLimit,
-    /// The agreed duration was over without a stop from the caller.
+    /// The requested duration was over without a stop from the caller.
     TimeLimit,
     /// A data connection broke.
     ConnectionLost,
@@ -400,7 +400,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_preface_survives_a_round_trip() {
+    fn preface_survives_a_round_trip() {
         let data = Preface::Data { index: 7, test: TestId([9; 16]) };
         for preface in [Preface::Control, data] {
             assert_eq!(Preface::parse(&preface.to_bytes()), Ok(preface));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_and_versions_are_told_apart() {
+    fn other_protocols_and_versions_are_distinguished() {
         let mut bytes = Preface::Control.to_bytes();
         bytes[8] = 2;
         assert_eq!(Preface::parse(&bytes), Err(ProtocolError::Version(2)));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_request_fits_its_frame() {
+    fn longest_request_fits_its_frame() {
         let request = Request {
             direction: Direction::Download,
             connections: u32::MAX,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_totals_of_all_connections_fit_a_frame() {
+    fn totals_of_all_connections_fit_a_frame() {
         let totals = ConnectionTotals {
             bytes: u64::MAX,
             retransmits: u64::MAX,
@@ -471,7 +471,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parsers_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsers_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(preface) = bytes.first_chunk() {
                 let _ = Preface::parse(preface);
             }

@@ -104,7 +104,7 @@ pub async fn measure(target: &str, options: &RateOptions) -> Result<RateReport, 
     };
     let control = open_named(target, address, options.timeout).await?;
     let mut caller = Caller { target, options, interval };
-    let (test, reader, writer) = caller.negotiate(control).await?;
+    let Negotiated { test, reader, writer } = caller.negotiate(control).await?;
     let mut sockets = Vec::new();
     for index in 0..options.connections {
         let opened = async {
@@ -171,6 +171,13 @@ fn interval_for(rtt: Duration) -> Duration {
     (rtt * u32::try_from(round_trips).unwrap_or(1)).min(LONGEST_INTERVAL)
 }
 
+/// A negotiated test, with both directions of its control connection.
+struct Negotiated {
+    test: TestId,
+    reader: OwnedReadHalf,
+    writer: OwnedWriteHalf,
+}
+
 /// The calling side of one test.
 struct Caller<'a> {
     target: &'a str,
@@ -211,10 +218,7 @@ impl Caller<'_> {
     }
 
     /// Negotiates the test on the control connection.
-    async fn negotiate(
-        &mut self,
-        control: TcpStream,
-    ) -> Result<(TestId, OwnedReadHalf, OwnedWriteHalf), ProbeError> {
+    async fn negotiate(&mut self, control: TcpStream) -> Result<Negotiated, ProbeError> {
         let control = self.introduce(control, Preface::Control).await?;
         control.set_nodelay(true).map_err(|error| self.protocol(error))?;
         let (mut reader, mut writer) = control.into_split();
@@ -232,7 +236,7 @@ impl Caller<'_> {
         let sent = write_frame(&mut writer, &frame).await;
         sent.map_err(|error| self.protocol(in_words(&error)))?;
         match self.read(&mut reader, "answer").await? {
-            Answer::Accepted { test } => Ok((test, reader, writer)),
+            Answer::Accepted { test } => Ok(Negotiated { test, reader, writer }),
             Answer::Refused { reason } => Err(ProbeError::Refused {
                 target: self.target.to_owned(),
                 reason: one_line(&reason, MOST_WORDS_BYTES),

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stable_part_that_ended_the_test_counts() {
+    fn stable_part_that_ended_test_counts() {
         let mut observed = window_bound(12);
         observed.settled = Some(4..14);
         observed.theirs[15].bytes = 0;
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_rest_at_the_end_joins_the_last_interval() {
+    fn short_rest_at_the_end_joins_the_last_interval() {
         let mut observed = window_bound(12);
         observed.theirs.push(Record { end_us: 1_601_000, span_us: 1000, bytes: 5, sender: None });
         let report = report(observed);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_still_moves_does_not_end_the_test() {
+    fn moving_window_does_not_end_test() {
         let windows: Vec<u64> = (0..12).map(|round| 2_896_000 + 1448 * round).collect();
         let observed = upload(&windows);
         assert_eq!(observed.settled_part(&StabilityRule::default()), None);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_survives_a_round_trip() {
+    fn report_survives_a_round_trip() {
         let report = report(window_bound(12));
         let json = serde_json::to_string(&report).unwrap();
         assert!(json.contains("\"bound_by\":\"window\"") && json.contains("\"window_bytes\":"));

@@ -23,7 +23,7 @@ use tradewind_telemetry::{LogLimit, limited};
 use tradewind_units::{Bytes, Source};
 
 use crate::meter::{Event, Role, Transfer};
-use crate::pending::{Pending, Place, evicted};
+use crate::pending::{Admission, Pending, Place, until_evicted};
 use crate::protocol::{
     Answer, Challenge, Direction, Finish, FinishCause, Hello, MAX_CALLER_FRAME_BYTES,
     MAX_CONNECTIONS, PREFACE_BYTES, Preface, Progress, Request, Stop, TestId, VERSION, from_json,
@@ -136,8 +136,9 @@ impl Responder {
                 Some(_) = running.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, from)) => {
-                        let (place, left, loser) = self.shared.pending.take(from.ip());
-                        if let Some(source) = loser {
+                        let Admission { place, evicted, displaced } =
+                            self.shared.pending.take(from.ip());
+                        if let Some(source) = displaced {
                             limited!(
                                 warn, lines, Some(source), %source,
                                 "too many callers at once: the one that had waited longest of the \
@@ -148,7 +149,7 @@ impl Responder {
                         running.spawn(async move {
                             tokio::select! {
                                 () = serve(stream, from, shared, place, closed) => {}
-                                () = evicted(left) => {}
+                                () = until_evicted(evicted) => {}
                             }
                         });
                     }

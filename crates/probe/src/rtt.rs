@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_clock_is_preferred_and_both_are_reported() {
+    fn kernel_clock_is_preferred() {
         let report = report(vec![
             Ok(sample(35, Some(30), false)),
             Ok(sample(33, Some(31), false)),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_counts_is_an_error_with_target_and_cause() {
+    fn no_valid_samples_is_an_error() {
         let error = report(vec![Err(std::io::ErrorKind::TimedOut.into())]).unwrap_err();
         assert_eq!(error.to_string(), "probe of there:80: no answer in time (1 of 1)");
         let error = report(vec![Ok(sample(1030, None, true))]).unwrap_err();

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guessable_secret_is_refused_and_none_is_printed() {
+    fn guessable_secret_is_refused_and_none_is_printed() {
         let error = Secret::new("short").unwrap_err().to_string();
         assert!(error.contains("5 bytes") && !error.contains("short"), "{error}");
         assert_eq!(format!("{:?}", Secret::new("a secret that is long").unwrap()), "Secret(..)");

@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_steady_climb_is_not_settled() {
+    fn slow_steady_climb_is_not_settled() {
         let rates: Vec<u64> = (0..20).map(|step| 1000 + 15 * step).collect();
         assert_eq!(settled(&row(&rates), &StabilityRule::default()), None);
     }
 
     #[test]
-    fn a_test_in_which_nothing_arrives_never_settles() {
+    fn idle_test_never_settles() {
         assert_eq!(settled(&row(&[0; 20]), &StabilityRule::default()), None);
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn one_interval_beside_the_others_delays_the_end() {
+    fn outlier_interval_delays_end() {
         let rule = StabilityRule::default();
         assert_eq!(settled(&row(&[1000, 1000, 900, 1000, 1000]), &rule), None);
         assert_eq!(settled(&row(&[900, 1000, 1000, 1000, 1000, 1000]), &rule), Some(1));
@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_test_counts_by_its_last_interval() {
+    fn short_test_counts_by_its_last_interval() {
         assert_eq!(steady_part(&row(&[1000])), 0..1);
         assert_eq!(steady_part(&row(&[])), 0..0);
         assert_eq!(steady_part(&row(&[10, 1000])), 1..2);
     }
 
     #[test]
-    fn the_mean_weighs_intervals_by_their_length() {
+    fn mean_weighs_intervals_by_their_length() {
         let long = Interval { span: Duration::from_secs(3), bytes: Bytes::new(3000) };
         let short = Interval { span: Duration::from_secs(1), bytes: Bytes::new(5000) };
         assert!((mean_bytes_per_s(&[long, short]) - 2000.0).abs() < 1e-9);
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn the_steady_part_ends_with_the_test(rates in prop::collection::vec(0u64..2000, 1..30)) {
+        fn steady_part_ends_with_the_test(rates in prop::collection::vec(0u64..2000, 1..30)) {
             let part = steady_part(&row(&rates));
             prop_assert!(part.start < part.end && part.end == rates.len());
         }

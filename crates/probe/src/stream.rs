@@ -34,9 +34,9 @@ impl Data {
     /// Hands payload to the kernel until the share is complete.
     pub(crate) async fn send(self) -> io::Result<()> {
         let payload = payload();
-        while let Some(room) = self.room() {
+        while let Some(next_bytes) = self.next_bytes() {
             self.socket.writable().await?;
-            match self.socket.try_write(&payload[..room]) {
+            match self.socket.try_write(&payload[..next_bytes]) {
                 Ok(count) => self.count(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -48,9 +48,9 @@ impl Data {
     /// Receives payload from the kernel until the share is complete.
     pub(crate) async fn receive(self) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK_BYTES];
-        while let Some(room) = self.room() {
+        while let Some(next_bytes) = self.next_bytes() {
             self.socket.readable().await?;
-            match self.socket.try_read(&mut buffer[..room]) {
+            match self.socket.try_read(&mut buffer[..next_bytes]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.count(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -61,11 +61,11 @@ impl Data {
     }
 
     /// Returns how much the next call may move; `None` when the share is complete.
-    fn room(&self) -> Option<usize> {
+    fn next_bytes(&self) -> Option<usize> {
         let Some(share) = self.share else { return Some(CHUNK_BYTES) };
         let left = share.saturating_sub(self.moved());
-        let room = usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        (room > 0).then_some(room)
+        let next_bytes = usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        (next_bytes > 0).then_some(next_bytes)
     }
 
     fn count(&self, count: usize) {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_has_no_short_pattern() {
+    fn payload_has_no_short_pattern() {
         let payload = payload();
         assert_eq!(payload.len(), CHUNK_BYTES);
         let distinct: std::collections::BTreeSet<_> = payload.chunks(8).collect();

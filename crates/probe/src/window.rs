@@ -24,7 +24,7 @@ const QUEUE_FLOOR: Duration = Duration::from_millis(1);
 /// Share of its busy time in which a window must have stopped the sender. Chosen: half.
 const LIMITED_SHARE: f64 = 0.5;
 /// Share of the congestion window that must have been in flight for it to be used up. Chosen:
-/// samples are taken between bursts, too.
+/// samples come between bursts, too.
 const USED_UP_SHARE: f64 = 0.9;
 
 /// The sender's figures in a steady part.
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_window_is_recognised() {
+    fn locked_window_is_recognised() {
         let estimate = window_estimate(&locked());
         assert_eq!(estimate.bound_by, BoundBy::Window);
         assert_eq!(estimate.window, Bytes::new(2_875_000));
     }
 
     #[test]
-    fn full_window_or_buffer_reported_by_the_kernel_counts_first() {
+    fn kernel_reported_limit_takes_precedence() {
         let full = Ratio::new(0.9).unwrap();
         let congestion_window = Bytes::new(9_000_000);
         let view = SenderView { congestion_window, retransmits: 1, ..locked() };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_or_losses_mean_capacity() {
+    fn standing_queue_or_losses_mean_capacity() {
         let rtt_steady = Duration::from_millis(140);
         assert_eq!(bound_by(SenderView { rtt_steady, ..locked() }), BoundBy::Capacity);
         assert_eq!(bound_by(SenderView { retransmits: 3, ..locked() }), BoundBy::Capacity);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_no_window() {
+    fn unknown_view_is_no_window() {
         let (in_flight_max, congestion_window) = (Bytes::ZERO, Bytes::ZERO);
         let nothing = SenderView { in_flight_max, congestion_window, ..locked() };
         assert_eq!(bound_by(nothing), BoundBy::Capacity);

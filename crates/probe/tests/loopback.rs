@@ -56,7 +56,7 @@ async fn closed_port() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_round_trip_report_holds_the_asked_samples() {
+async fn round_trip_report_holds_the_asked_samples() {
     let listener = TcpListener::bind(ANY_PORT).await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let report = rtt::measure(&target, &quick_rtt(7)).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_round_trip_report_holds_the_asked_samples() {
 }
 
 #[tokio::test]
-async fn a_refused_port_is_named_with_its_cause() {
+async fn refused_port_is_named_with_its_cause() {
     let target = closed_port().await.to_string();
     let error = rtt::measure(&target, &quick_rtt(3)).await.unwrap_err();
     assert_eq!(error.to_string(), format!("probe of {target}: connection refused (3 of 3)"));
@@ -91,7 +91,7 @@ async fn many_targets_keep_their_order_despite_a_failure() {
 }
 
 #[tokio::test]
-async fn a_volume_arrives_to_the_byte_in_both_directions() {
+async fn volume_arrives_to_the_byte_in_both_directions() {
     let running = responder(|_| {}).await;
     for direction in [Direction::Upload, Direction::Download] {
         let bytes = 30 * MEGABYTE + 1;
@@ -108,7 +108,7 @@ async fn a_volume_arrives_to_the_byte_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_test_ends_with_its_time_and_its_totals_agree() {
+async fn test_ends_with_its_time_and_its_totals_agree() {
     let running = responder(|_| {}).await;
     for direction in [Direction::Upload, Direction::Download] {
         let duration = Duration::from_millis(700);
@@ -134,7 +134,7 @@ async fn stable_rate_ends_the_test_early() {
 }
 
 #[tokio::test]
-async fn the_congestion_control_is_the_senders_and_is_reported() {
+async fn congestion_control_of_sender_is_reported() {
     let running = responder(|_| {}).await;
     for direction in [Direction::Upload, Direction::Download] {
         let mut options = volume(direction, 1, MEGABYTE);
@@ -171,7 +171,7 @@ async fn exceeded_limits_are_reported() {
 }
 
 #[tokio::test]
-async fn a_secret_is_asked_for_and_never_bypassed() {
+async fn secret_is_asked_for_and_never_bypassed() {
     let secret = |text| Some(Secret::new(text).unwrap());
     let running = responder(|config| config.secret = secret("the right secret")).await;
     let mut options = volume(Direction::Upload, 1, MEGABYTE);
@@ -213,11 +213,11 @@ async fn read<M: for<'de> serde::Deserialize<'de>>(stream: &mut TcpStream) -> M 
 #[tokio::test]
 async fn concurrent_tests_are_limited_and_places_freed() {
     let running = responder(|config| config.max_tests = 1).await;
-    let taken = take_a_place(&running.target).await;
+    let in_use = take_a_place(&running.target).await;
     let options = volume(Direction::Upload, 1, MEGABYTE);
     let error = rate::measure(&running.target, &options).await.unwrap_err().to_string();
     assert!(error.ends_with("busy: 1 tests are running, the limit"), "{error}");
-    drop(taken);
+    drop(in_use);
     loop {
         match rate::measure(&running.target, &options).await {
             Ok(report) => break assert_eq!(report.total_bytes, MEGABYTE),
@@ -228,7 +228,7 @@ async fn concurrent_tests_are_limited_and_places_freed() {
 }
 
 #[tokio::test]
-async fn idle_connections_of_one_source_shut_no_other_out() {
+async fn idle_connections_do_not_block_other_sources() {
     let running = responder(|_| {}).await;
     let target = running.target.parse().unwrap();
     let mut idle = Vec::new();
@@ -274,7 +274,7 @@ async fn garbage_does_not_harm_the_responder() {
 }
 
 #[tokio::test]
-async fn a_responder_killed_midway_gives_a_clear_error() {
+async fn responder_killed_midway_gives_a_clear_error() {
     for direction in [Direction::Upload, Direction::Download] {
         let running = responder(|_| {}).await;
         let (target, options) = (running.target.clone(), without_end(direction));
@@ -302,7 +302,7 @@ async fn responder_reports_its_shutdown() {
 }
 
 #[tokio::test]
-async fn other_services_are_not_taken_for_a_responder() {
+async fn other_services_are_not_mistaken_for_responder() {
     let listener = TcpListener::bind(ANY_PORT).await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let answers: [&[u8]; 3] = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0\0\0\x02{}"];
@@ -330,7 +330,7 @@ async fn other_services_are_not_taken_for_a_responder() {
 }
 
 #[tokio::test]
-async fn options_without_sense_are_refused_before_anything_is_sent() {
+async fn invalid_options_are_refused_before_sending() {
     for options in [
         RateOptions { connections: 0, ..RateOptions::default() },
         RateOptions { connections: MAX_CONNECTIONS + 1, ..RateOptions::default() },
@@ -371,7 +371,7 @@ async fn target_without_a_port_is_refused() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn port_in_use_is_named() {
     let running = responder(|_| {}).await;
     let config = ResponderConfig::new(running.target.parse().unwrap());
     let error = Responder::bind(config).await.unwrap_err();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_refused_with_its_value_and_the_right_form() {
+    fn host_name_is_refused_with_value_and_expected_form() {
         assert_eq!(parse("192.0.2.1:7000").unwrap().port(), 7000);
         let line = parse("relay.example.com:7000").unwrap_err().to_string();
         assert_eq!(

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_holder_loses_its_oldest_and_trusted_ones_last() {
+    fn oldest_of_largest_holder_is_evicted() {
         let mut queue = EvictionQueue::new();
         let trusted = Holder { is_trusted: true, ..holder(7) };
         let arrivals = [trusted, trusted, trusted, holder(1), holder(2), holder(2)];

@@ -105,12 +105,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_knows_its_cloud() {
+    fn region_knows_its_cloud() {
         assert_eq!(RegionId::new("gcp:europe-north1").unwrap().cloud(), "gcp");
     }
 
     #[test]
-    fn names_that_could_break_a_path_or_a_table_are_refused() {
+    fn names_unsafe_in_paths_or_tables_are_refused() {
         for name in ["", "a/b", "-x", "..", "ä", "a b", "\n", &"x".repeat(65)] {
             assert_eq!(SiteId::new(name).unwrap_err().value, name);
         }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_for_any_value() {
+    fn error_is_one_line_for_any_value() {
         let error = SiteId::new("a\nb\u{1b}[31m").unwrap_err();
         assert!(error.to_string().ends_with("not `a\\nb\\u{1b}[31m`"), "{error}");
         let long = "9".repeat(1_000_000).parse::<Bytes>().unwrap_err();
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn serde_messages_name_no_rust_types() {
-        for (said, plain) in [
+        for (message, plain) in [
             ("invalid value: integer `-1`, expected usize", "`-1`, expected a whole number from 0"),
             (
                 "invalid type: integer `9` as i128, expected u16",
@@ -91,7 +91,7 @@ mod tests {
             ("expected one of: a, b", "expected one of: a, b"),
             ("unclosed table", "unclosed table"),
         ] {
-            let words = in_plain_words(said);
+            let words = in_plain_words(message);
             assert!(words.ends_with(plain), "{words}");
         }
     }

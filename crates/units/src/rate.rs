@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_and_a_size_make_a_time() {
+    fn rate_and_a_size_make_a_time() {
         let rate: Bandwidth = "1 Gbit/s".parse().unwrap();
         assert_eq!(rate.time_for(Bytes::new(125_000_000)), Duration::from_secs(1));
         assert_eq!(rate.volume_in(Duration::from_millis(8)), Bytes::new(1_000_000));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_rate_is_exact() {
+    fn stored_rate_is_exact() {
         for bps in [1, 999, 1_234_567_890, 1_750_000_000, 100_000_000_000_000] {
             let rate = Bandwidth::from_bps(bps).unwrap();
             let stored = toml::Value::try_from(rate).unwrap();

@@ -23,7 +23,7 @@ pub struct SharedRate<K> {
     limit: usize,
     window: Duration,
     begin: Timestamp,
-    taken: usize,
+    used: usize,
     by_holder: BTreeMap<K, usize>,
 }
 
@@ -32,7 +32,7 @@ impl<K: Ord> SharedRate<K> {
     #[must_use]
     pub const fn new(limit: usize, window: Duration) -> Self {
         let begin = Timestamp::ZERO;
-        Self { limit, window, begin, taken: 0, by_holder: BTreeMap::new() }
+        Self { limit, window, begin, used: 0, by_holder: BTreeMap::new() }
     }
 
     /// Takes one event for `holder`; returns false when it has used its share of this window.
@@ -41,15 +41,15 @@ impl<K: Ord> SharedRate<K> {
     pub fn take(&mut self, now: Timestamp, holder: K) -> bool {
         if now.since(self.begin) >= self.window {
             self.begin = now;
-            self.taken = 0;
+            self.used = 0;
             self.by_holder.clear();
         }
         let theirs = self.by_holder.get(&holder).copied().unwrap_or_default();
-        if !has_share(theirs, self.taken, self.limit) {
+        if !has_share(theirs, self.used, self.limit) {
             return false;
         }
         self.by_holder.insert(holder, theirs + 1);
-        self.taken += 1;
+        self.used += 1;
         true
     }
 }
@@ -69,28 +69,28 @@ mod tests {
     #[test]
     fn one_holder_alone_gets_half_and_leaves_the_rest() {
         let mut rate = rate(100);
-        let taken = |rate: &mut SharedRate<u8>, holder| {
+        let granted = |rate: &mut SharedRate<u8>, holder| {
             (0..1000).filter(|_| rate.take(at(5), holder)).count()
         };
-        assert_eq!(taken(&mut rate, 1), 50);
-        assert_eq!(taken(&mut rate, 2), 25);
+        assert_eq!(granted(&mut rate, 1), 50);
+        assert_eq!(granted(&mut rate, 2), 25);
         assert!(rate.take(at(5), 3), "the next to come finds room");
     }
 
     #[test]
     fn holders_that_ask_for_all_get_equal_shares() {
         let mut rate = rate(1200);
-        let mut taken = [0; 5];
+        let mut granted = [0; 5];
         for _ in 0..1200 {
-            for (holder, taken) in (0u8..).zip(&mut taken) {
-                *taken += usize::from(rate.take(at(5), holder));
+            for (holder, granted) in (0u8..).zip(&mut granted) {
+                *granted += usize::from(rate.take(at(5), holder));
             }
         }
-        assert_eq!(taken, [200; 5], "a sixth each, a sixth is left");
+        assert_eq!(granted, [200; 5], "a sixth each, a sixth is left");
     }
 
     #[test]
-    fn a_window_begins_anew_and_never_because_a_clock_ran_back() {
+    fn window_ignores_clock_running_back() {
         let mut rate = rate(2);
         assert!(rate.take(at(5000), 1));
         assert!(!rate.take(at(5500), 1) && !rate.take(at(0), 1));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_one_serves_one() {
+    fn limit_of_one_serves_one() {
         assert!(has_share(0, 0, 1) && !has_share(0, 1, 1) && !has_share(0, 0, 0));
         assert!(!has_share(0, 9, 3), "a limit that was lowered");
     }

@@ -141,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_and_binary_sizes_are_told_apart() {
+    fn decimal_and_binary_sizes_are_distinguished() {
         assert_eq!("2.875 MB".parse::<Bytes>().unwrap(), Bytes::new(2_875_000));
         assert_eq!("64 KiB".parse::<Bytes>().unwrap(), Bytes::new(65_536));
         assert_eq!(Bytes::new(2_875_000).to_string(), "2.875 MB");
     }
 
     #[test]
-    fn a_stored_size_is_exact_though_a_shown_one_is_rounded() {
+    fn stored_size_is_exact() {
         assert_eq!(Bytes::new(123_456_789).to_string(), "123.457 MB");
         for (count, text) in
             [(123_456_789, "123456.789 kB"), (2_875_000, "2.875 MB"), (0, "0 B"), (1, "1 B")]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_segments_is_a_payload() {
+    fn window_of_segments_is_a_payload() {
         assert_eq!(Segments::new(10).unwrap().payload(Bytes::new(1448)), Bytes::new(14_480));
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_site_is_one_source() {
+    fn ipv6_site_is_one_source() {
         let of = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(of("2001:db8:1:2aa::1"), of("2001:db8:1:2ff::9"));
         assert_ne!(of("2001:db8:1:200::1"), of("2001:db8:1:300::1"));

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timestamp_saturates() {
+    fn timestamp_saturates() {
         assert_eq!(Timestamp::FAR_FUTURE + Duration::from_secs(1), Timestamp::FAR_FUTURE);
         assert_eq!(Timestamp::ZERO.since(Timestamp::from_nanos(5)), Duration::ZERO);
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_is_absent_survives_a_round_trip() {
+    fn absent_span_round_trips() {
         for span in [None, Some(Duration::from_millis(30))] {
             let json = serde_json::to_string(&MayHold { span }).unwrap();
             assert_eq!(serde_json::from_str::<MayHold>(&json).unwrap(), MayHold { span });
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_form_survives_a_round_trip(micros in 0u64..86_400_000_000) {
+        fn text_form_survives_a_round_trip(micros in 0u64..86_400_000_000) {
             let held = Holder { span: Duration::from_micros(micros) };
             let text = toml::to_string(&held).unwrap();
             let back: Holder = toml::from_str(&text).unwrap();

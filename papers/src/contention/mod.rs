@@ -67,10 +67,10 @@ pub(crate) fn run(
     let seeds = scenario.runs.seeds(options);
     let step = "carry all flows over each plan";
     let work = repeat::Work { problem: &problem, ways: &ways, topology: &topology, options };
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         work.run(*seed, checked)
     })?;
-    Ok(kept
+    Ok(completed
         .record(|repeats, options| outcome::record(&scenario, &problem, &ways, options, repeats)))
 }
 

@@ -18,7 +18,7 @@ pub(super) fn record(
     repeats: &[Outcome],
 ) -> Record {
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     let times = Times { problem, ways, repeats };
     let figure = |title: &str| Figure {
         title: title.to_owned(),

@@ -81,7 +81,7 @@ impl Work<'_> {
                 server: server.address,
                 relays: &relays,
                 carriage: Carriage::Split,
-                entrance: ClientAttachment::Forward,
+                attachment: ClientAttachment::Forward,
                 leg: &LegText::default(),
                 gateway: &LegText::default(),
             };
@@ -95,7 +95,9 @@ impl Work<'_> {
                 .map(|(flow, (chain, _))| {
                     let file = File { bytes: flow.volume.as_u64(), seed };
                     let client = host_of(&flow.destination);
-                    scope.spawn(move || fetch::fetch(context, &client, chain.entrance, file, QUIET))
+                    scope.spawn(move || {
+                        fetch::fetch(context, &client, chain.dial_address, file, QUIET)
+                    })
                 })
                 .collect();
             let joined = fetches.into_iter().map(|it| it.join().expect("a fetch does not panic"));

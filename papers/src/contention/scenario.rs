@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_without_caps_is_refused() {
+    fn problem_without_caps_is_refused() {
         let scenario = Scenario::parse(SCENARIO).unwrap();
         let capless = PROBLEM.replace("egress_cap_outside", "# egress_cap_outside");
         let error = scenario.problem(&capless).err().unwrap().to_string();

@@ -2,12 +2,12 @@
 //!
 //! A [`scenario`] describes the fetches, their chains and losses; the [`network`] is its topology
 //! with the losses of a case; a [`repeat`] is a lab on which every strategy fetches once; the
-//! [`outcome`] compares their times with the paper's, with the gains [`foretold`] by round trips,
+//! [`outcome`] compares their times with the paper's, with the gains [`predicted`] by round trips,
 //! and with the [`sequence`] of bytes between two relays.
 
-mod foretold;
 mod network;
 mod outcome;
+mod predicted;
 mod repeat;
 mod scenario;
 mod sequence;
@@ -47,10 +47,11 @@ pub(crate) fn run(
     let work = Work { scenario: &scenario, network: &network, options };
     let step = "fetch over every chain";
     let at_once = scenario.at_once;
-    let kept = repeats::each(step, &repeats, at_once, options, observer, |repeat, checked| {
-        work.run(*repeat, checked)
-    })?;
-    Ok(kept.record(|samples, options| {
+    let completed =
+        repeats::each(step, &repeats, at_once, options, observer, |repeat, checked| {
+            work.run(*repeat, checked)
+        })?;
+    Ok(completed.record(|samples, options| {
         let outcome = Outcome { scenario: &scenario, whole: &whole, network: &network, options };
         outcome.record(&repeats[..samples.len()], samples)
     }))

@@ -77,10 +77,10 @@ impl Outcome<'_> {
         let shares = self.scenario.shares.iter().filter_map(|share| self.shared(&times, share));
         let mut findings: Vec<Finding> = orders.chain(shares).chain(floors).collect();
         for estimate in &self.scenario.estimates {
-            if let Some(foretold) = self.foretold(&times, estimate, figures.len()) {
-                rows.extend(foretold.rows);
-                figures.push(foretold.figure);
-                findings.push(foretold.finding);
+            if let Some(predicted) = self.predicted(&times, estimate, figures.len()) {
+                rows.extend(predicted.rows);
+                figures.push(predicted.figure);
+                findings.push(predicted.finding);
             }
         }
         if let Some(trace) = &self.scenario.trace {
@@ -199,7 +199,7 @@ impl Outcome<'_> {
     fn ordered(&self, times: &Times<'_>, order: &Order) -> Option<Finding> {
         let pair = self.scenario.pairs.iter().position(|pair| pair.name == order.pair)?;
         let mut holds = true;
-        let mut said = Vec::new();
+        let mut by_loss = Vec::new();
         for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
             let groups = order.slowest_first.iter().filter_map(|group| {
                 let medians = group.iter().filter_map(|name| {
@@ -215,14 +215,14 @@ impl Outcome<'_> {
             let groups: Vec<f64> = groups.collect();
             holds &= groups.windows(2).all(|two| two[1] <= two[0]);
             let seconds: Vec<String> = groups.iter().map(|fct| format!("{fct:.2}")).collect();
-            said.push(format!("{percent} %: {} s", seconds.join(" > ")));
+            by_loss.push(format!("{percent} %: {} s", seconds.join(" > ")));
         }
         let by_rule = match &order.by_rule[..] {
             [] => String::new(),
             names => format!(" ({}: the rule's first chain)", names.join(", ")),
         };
-        let said = said.join("; ");
-        let ours = format!("medians of the best of each{by_rule}, slowest first; loss {said}");
+        let by_loss = by_loss.join("; ");
+        let ours = format!("medians of the best of each{by_rule}, slowest first; loss {by_loss}");
         Some(Finding::new(&order.paper, holds, ours))
     }
 
@@ -232,7 +232,7 @@ impl Outcome<'_> {
         let pair = self.scenario.pairs.iter().position(|pair| pair.name == share.pair)?;
         let [ours, theirs] = [self.place(&share.strategy)?, self.place(&share.of)?];
         let mut holds = true;
-        let mut said = Vec::new();
+        let mut by_loss = Vec::new();
         for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
             let [ours, theirs] =
                 [ours, theirs].map(|strategy| self.of_best(times, Cell { pair, loss, strategy }));
@@ -241,11 +241,11 @@ impl Outcome<'_> {
             holds &= high <= share.at_most && share.at_least.is_none_or(|least| low >= least);
             let [ours, theirs] = [ours, theirs].map(|took| median_or_nan(&took));
             let middle = median_or_nan(&shares);
-            said.push(format!(
+            by_loss.push(format!(
                 "{percent} %: {middle:.2} [{low:.2}, {high:.2}], {ours:.3} s of {theirs:.3} s"
             ));
         }
-        let ours = format!("ratios of the repeats and times, medians; loss {}", said.join("; "));
+        let ours = format!("ratios of the repeats and times, medians; loss {}", by_loss.join("; "));
         Some(Finding::new(&share.paper, holds, ours))
     }
 
@@ -274,16 +274,16 @@ impl Outcome<'_> {
              between relays lose nothing",
             self.scenario.access_share
         ));
-        lines.push(self.scenario.runs.told_of_medians(self.options));
+        lines.push(self.scenario.runs.describe_medians(self.options));
         if self.options.quick {
             let names = |scenario: &Scenario| {
                 let pairs = scenario.pairs.iter().map(|pair| pair.name.clone());
                 let strategies = scenario.strategies.iter().map(|known| known.name.clone());
                 pairs.chain(strategies).collect::<Vec<String>>()
             };
-            let kept = names(self.scenario);
+            let present = names(self.scenario);
             let mut left: Vec<String> =
-                names(self.whole).into_iter().filter(|name| !kept.contains(name)).collect();
+                names(self.whole).into_iter().filter(|name| !present.contains(name)).collect();
             if self.whole.losses_percent != self.scenario.losses_percent {
                 left.push(format!("losses but {:?} %", self.scenario.losses_percent));
             }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_holds_by_the_interval_of_the_repeats_ratios() {
+    fn share_holds_by_interval_of_ratios() {
         let even = found(&[0.4; 10]);
         assert!(even.holds && even.ours.contains("0 %: 0.40 [0.40, 0.40]"), "{}", even.ours);
         // One of ten repeats may be beyond the bound; two may not, because their median may be.
@@ -417,8 +417,8 @@ mod tests {
     #[test]
     fn findings_by_rule_use_its_first_chain() {
         let without_knowing = |record: &Record| {
-            let says = |finding: &&Finding| finding.paper.starts_with("without knowing which");
-            record.findings.iter().find(says).unwrap().holds
+            let is_meant = |finding: &&Finding| finding.paper.starts_with("without knowing which");
+            record.findings.iter().find(is_meant).unwrap().holds
         };
         assert!(without_knowing(&of_hops(&[1.8, 1.7], &[1.5])));
         // A single relay that wins by chance counts, a middle relay does not.

@@ -184,19 +184,19 @@ impl Fetch<'_> {
             server: self.server,
             relays: &relays,
             carriage: strategy.carriage,
-            entrance: ClientAttachment::Forward,
+            attachment: ClientAttachment::Forward,
             leg: &leg,
             gateway: &gateway,
         };
         let chain = chain.start(context)?;
         if strategy.warm_up {
             let small = File { bytes: WARM_UP_BYTES, seed: self.seed };
-            fetch::fetch(context, &client, chain.entrance, small, QUIET)?;
+            fetch::fetch(context, &client, chain.dial_address, small, QUIET)?;
             std::thread::sleep(WARM_UP);
         }
         context.lab.reset_validity()?;
         let file = File { bytes: self.pair.size.as_u64(), seed: self.seed };
-        let work = || fetch::fetch(context, &client, chain.entrance, file, QUIET);
+        let work = || fetch::fetch(context, &client, chain.dial_address, file, QUIET);
         let (fetched, arrivals) = match (self.watch_ms, &self.via[..]) {
             (Some(every_ms), [first, next, ..]) => {
                 let link = LinkName::Pair(next.clone().into(), first.clone().into());

@@ -388,8 +388,8 @@ mod tests {
             assert!(error.to_string().contains(what), "{error}");
         }
         let network = Network::parse(TOPOLOGY, "cdd-wan.toml").unwrap();
-        let strange = SPLIT.replace("client = \"sf\"", "client = \"la\"");
-        let error = network.check(&Scenario::parse(&strange).unwrap()).unwrap_err();
+        let altered = SPLIT.replace("client = \"sf\"", "client = \"la\"");
+        let error = network.check(&Scenario::parse(&altered).unwrap()).unwrap_err();
         assert!(error.to_string().contains("site `la` is not in cdd-wan.toml"), "{error}");
     }
 }

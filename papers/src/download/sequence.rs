@@ -110,13 +110,13 @@ fn finding(trace: &Trace, slopes: &[Slope]) -> Option<Finding> {
             && bursty.busy_mbps > even.busy_mbps
             && bursty.fct_s > even.fct_s
     });
-    let told = |slope: &Slope| {
+    let describe = |slope: &Slope| {
         format!(
             "{}: gaps {:.0} %, {:.0} Mbit/s outside them, {:.2} s in all",
             slope.name, slope.idle_percent, slope.busy_mbps, slope.fct_s
         )
     };
-    let ours: Vec<String> = bursty.iter().chain(&even).map(|slope| told(slope)).collect();
+    let ours: Vec<String> = bursty.iter().chain(&even).map(|slope| describe(slope)).collect();
     let paper =
         "bursts of high rate with idle round trips against one even slope and a shorter whole";
     (!bursty.is_empty() && !even.is_empty()).then(|| Finding::new(paper, holds, ours.join("; ")))

@@ -53,8 +53,8 @@ pub(crate) struct NewChain<'a> {
     pub(crate) relays: &'a [HostId],
     /// Their forwarding method.
     pub(crate) carriage: Carriage,
-    /// The client's entrance to splitting relays.
-    pub(crate) entrance: ClientAttachment,
+    /// How the client's connections get to splitting relays.
+    pub(crate) attachment: ClientAttachment,
     /// The settings of splitting relays' connections.
     pub(crate) leg: &'a LegText,
     /// The settings of the connections of the gateway on the client's host.
@@ -64,7 +64,7 @@ pub(crate) struct NewChain<'a> {
 /// A running chain; its processes end when it is dropped.
 pub(crate) struct Chain {
     /// The address that the client dials.
-    pub(crate) entrance: SocketAddr,
+    pub(crate) dial_address: SocketAddr,
     _services: Vec<Service>,
 }
 
@@ -75,15 +75,15 @@ impl NewChain<'_> {
     /// When a host does not exist or a process cannot be started.
     pub(crate) fn start(&self, context: &LabContext) -> Result<Chain, ProcessError> {
         if self.relays.is_empty() {
-            return Ok(Chain { entrance: self.server, _services: Vec::new() });
+            return Ok(Chain { dial_address: self.server, _services: Vec::new() });
         }
         match self.carriage {
             Carriage::Forward => self.one_by_one(context, forwarders::start_forwarder),
             Carriage::Haproxy => self.one_by_one(context, forwarders::start_haproxy),
             Carriage::Split => {
-                let SplitChain { entrance, gateway, relays, .. } = self.split(context)?;
+                let SplitChain { dial_address, gateway, relays, .. } = self.split(context)?;
                 let relays = relays.into_iter().filter_map(|relay| relay.service);
-                Ok(Chain { entrance, _services: relays.chain([gateway]).collect() })
+                Ok(Chain { dial_address, _services: relays.chain([gateway]).collect() })
             }
         }
     }
@@ -103,7 +103,7 @@ impl NewChain<'_> {
             services.push(start(context, host, listen, next)?);
             next = listen;
         }
-        Ok(Chain { entrance: next, _services: services })
+        Ok(Chain { dial_address: next, _services: services })
     }
 
     /// Starts splitting relays and a gateway on the client's host.
@@ -134,18 +134,18 @@ impl NewChain<'_> {
             forwards: vec![(&flow, &destination)],
             relays: identities,
             routes: &routes,
-            intercepts: self.entrance == ClientAttachment::Tproxy,
+            intercepts: self.attachment == ClientAttachment::Tproxy,
             leg: self.gateway,
             metrics,
         };
         let (service, listening) = gateway.start(context, &operator)?;
         let port = listening.first().copied().expect("one port for one flow");
-        let entrance = match self.entrance {
+        let dial_address = match self.attachment {
             ClientAttachment::Forward => port,
             ClientAttachment::Tproxy => self.server,
         };
         let leg = self.leg.clone();
-        Ok(SplitChain { entrance, gateway: service, metrics, relays, operator, rule, leg })
+        Ok(SplitChain { dial_address, gateway: service, metrics, relays, operator, rule, leg })
     }
 
     fn prepare_hosts(&self, context: &LabContext) -> Result<(), ProcessError> {
@@ -169,7 +169,7 @@ impl NewChain<'_> {
 /// A chain of splitting relays with access to all of its processes, which end when it is dropped.
 pub(crate) struct SplitChain {
     /// The address that the client dials.
-    pub(crate) entrance: SocketAddr,
+    pub(crate) dial_address: SocketAddr,
     /// The gateway.
     pub(crate) gateway: Service,
     /// The address of the gateway's metrics.

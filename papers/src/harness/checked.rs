@@ -14,7 +14,7 @@ const LONG_TRIES: usize = 2;
 /// loss take a minute, and five attempts of each would take longer than all others together.
 const LONG: Duration = Duration::from_secs(30);
 /// The number of reasons of a kind that are reported with the names of their measurements.
-const TOLD: usize = 3;
+const SHOWN: usize = 3;
 
 /// A reason why a measurement is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Checked {
     }
 
     /// Returns a text with the number of measurements, and of those during which the lab was late.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut late: Vec<&str> = self.doubts.iter().map(|doubt| doubt.of.as_str()).collect();
         late.sort_unstable();
         late.dedup();
@@ -89,23 +89,23 @@ impl Checked {
     }
 
     /// Returns why measurements are invalid: a line for each reason, or one for a kind of reasons
-    /// with more than [`TOLD`] members.
+    /// with more than [`SHOWN`] members.
     pub(crate) fn invalid_because(&self) -> Vec<String> {
         let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
         for doubt in &self.doubts {
-            let (kind, told) = (kind(&doubt.why), format!("{}: {}", doubt.of, doubt.why));
+            let (kind, message) = (kind(&doubt.why), format!("{}: {}", doubt.of, doubt.why));
             match kinds.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, all)) if all.contains(&told) => {}
-                Some((_, all)) => all.push(told),
-                None => kinds.push((kind, vec![told])),
+                Some((_, all)) if all.contains(&message) => {}
+                Some((_, all)) => all.push(message),
+                None => kinds.push((kind, vec![message])),
             }
         }
         let lines = kinds.into_iter().flat_map(|(_, mut all)| {
-            let more = all.len().saturating_sub(TOLD);
+            let more = all.len().saturating_sub(SHOWN);
             if more == 0 {
                 return all;
             }
-            all.truncate(TOLD);
+            all.truncate(SHOWN);
             vec![format!("{}; and {more} more like these", all.join("; "))]
         });
         lines.collect()
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn late_measurement_is_repeated_and_last_attempt_counts() {
+    fn late_measurement_is_repeated() {
         let tries_of = |quick: bool, late: usize| {
             let (mut checked, mut tries) = (Checked::default(), 0);
             let measured = checked.in_time(&options(quick), "a fetch", || {
@@ -169,7 +169,7 @@ mod tests {
              like these"
         );
         assert_eq!(lines[1..], ["fetch 11: altered"]);
-        assert_eq!(checked.told(), "11 measurements, 10 late");
-        assert_eq!(Checked::together([&checked, &checked]).told(), "22 measurements, 10 late");
+        assert_eq!(checked.describe(), "11 measurements, 10 late");
+        assert_eq!(Checked::together([&checked, &checked]).describe(), "22 measurements, 10 late");
     }
 }

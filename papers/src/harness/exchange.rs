@@ -1,8 +1,8 @@
-//! Many concurrent transfers with both ends in one process: files fetched over new or kept
+//! Many concurrent transfers with both ends in one process: files fetched over new or idle
 //! connections, timed by one thread.
 //!
 //! A fetch over a new connection begins with `connect`; the server writes as soon as it has
-//! accepted, as if the request had arrived with the last packet of the handshake. Over a kept
+//! accepted, as if the request had arrived with the last packet of the handshake. Over an idle
 //! connection one byte is the request. Both ends are in this process, so the sender's windows and
 //! retransmissions can be read, and its initial congestion window and pacing set, for each
 //! connection.
@@ -34,18 +34,18 @@ const SEND_BUFFER: Bytes = Bytes::new(4 << 20);
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 * 1024;
-/// Epoll tokens: receivers' ends count from 0, senders' ends of kept connections and listeners from
+/// Epoll tokens: receivers' ends count from 0, senders' ends of idle connections and listeners from
 /// these.
 const FIRST_SERVER: u64 = 1 << 31;
-const FIRST_DOOR: u64 = 1 << 32;
+const FIRST_LISTENER: u64 = 1 << 32;
 
 /// A host's listener that serves files.
-pub(crate) struct Door {
+pub(crate) struct FileListener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Door {
+impl FileListener {
     /// Opens a listener at any port of `host`; accepted connections start with the initial window
     /// `first`, if given.
     ///
@@ -95,9 +95,9 @@ impl ConnectionPair {
 /// The connection of a fetch.
 pub(crate) enum Over<'a> {
     /// A new connection from this host to this listener.
-    New(&'a HostId, &'a Door),
-    /// An existing connection.
-    Kept(ConnectionPair),
+    New(&'a HostId, &'a FileListener),
+    /// An idle connection.
+    Idle(ConnectionPair),
 }
 
 /// A file to fetch.
@@ -116,7 +116,7 @@ pub(crate) struct Fetch<'a> {
 pub(crate) struct Done {
     /// The connection, still open.
     pub(crate) link: ConnectionPair,
-    /// The time from `connect`, or from the request on a kept connection, to the last byte.
+    /// The time from `connect`, or from the request on an idle connection, to the last byte.
     pub(crate) fct: Duration,
     /// `true` when the connection was new.
     pub(crate) new: bool,
@@ -146,35 +146,35 @@ pub(crate) fn exchange(
     settle: Duration,
     mut looks: Option<Looks<'_>>,
 ) -> Result<Vec<Done>, ProcessError> {
-    let mut floor = Floor::new(context, fetches)?;
+    let mut exchange = Exchange::new(context, fetches)?;
     let begun = Instant::now();
-    let latest = floor.running.iter().map(|running| running.at).max().unwrap_or_default();
+    let latest = exchange.running.iter().map(|running| running.at).max().unwrap_or_default();
     let mut next_look = looks.as_ref().map(|looks| looks.every);
     loop {
         context.stop.check()?;
         let now = begun.elapsed();
-        let mut next = floor.act(now)?;
+        let mut next = exchange.act(now)?;
         if let (Some(looks), Some(at)) = (&mut looks, &mut next_look) {
             if *at <= now {
-                floor.look(looks)?;
+                exchange.look(looks)?;
                 *at += looks.every;
             }
             next = Some(next.map_or(*at, |next| next.min(*at)));
         }
-        if floor.running.iter().all(|running| running.fct.is_some()) {
+        if exchange.running.iter().all(|running| running.fct.is_some()) {
             break;
         }
         if now > latest + ACCEPT_TIMEOUT {
-            return Err(floor.stalled());
+            return Err(exchange.stalled());
         }
         let wait = next.map_or(LOOK, |at| at.saturating_sub(begun.elapsed())).min(LOOK);
-        let tokens: Vec<u64> = floor.epoll.wait(Some(wait)).map_err(lab)?.collect();
+        let tokens: Vec<u64> = exchange.epoll.wait(Some(wait)).map_err(lab)?.collect();
         for token in tokens {
-            floor.hear(token, begun)?;
+            exchange.handle_event(token, begun)?;
         }
     }
     std::thread::sleep(settle);
-    floor.running.into_iter().map(Running::end).collect()
+    exchange.running.into_iter().map(Running::end).collect()
 }
 
 /// A running fetch.
@@ -182,7 +182,7 @@ struct Running<'a> {
     at: Duration,
     bytes: u64,
     paced: Option<(Bandwidth, Duration)>,
-    door: Option<&'a Door>,
+    file_listener: Option<&'a FileListener>,
     /// The client's socket until the fetch begins and connects it.
     client: Option<socket2::Socket>,
     stream: Option<TcpStream>,
@@ -198,26 +198,26 @@ struct Running<'a> {
 }
 
 /// The state of an exchange.
-struct Floor<'a> {
+struct Exchange<'a> {
     epoll: Epoll,
-    doors: Vec<&'a Door>,
+    file_listeners: Vec<&'a FileListener>,
     running: Vec<Running<'a>>,
     buffer: Vec<u8>,
     /// The bytes of which files consist.
     payload: Vec<u8>,
 }
 
-impl<'a> Floor<'a> {
+impl<'a> Exchange<'a> {
     fn new(context: &LabContext, fetches: Vec<Fetch<'a>>) -> Result<Self, ProcessError> {
         let epoll = Epoll::new().map_err(lab)?;
-        let mut doors: Vec<&Door> = Vec::new();
+        let mut file_listeners: Vec<&FileListener> = Vec::new();
         let mut running = Vec::new();
         for fetch in fetches {
             let mut new = Running {
                 at: fetch.at,
                 bytes: fetch.bytes,
                 paced: fetch.paced,
-                door: None,
+                file_listener: None,
                 client: None,
                 stream: None,
                 server: None,
@@ -231,16 +231,16 @@ impl<'a> Floor<'a> {
                 fct: None,
             };
             match fetch.over {
-                Over::New(host, door) => {
-                    new.client = Some(client_socket(context, host, door.address)?);
-                    new.door = Some(door);
-                    if !doors.iter().any(|known| std::ptr::eq(*known, door)) {
-                        let token = FIRST_DOOR + doors.len() as u64;
-                        epoll.watch(&door.listener, token).map_err(lab)?;
-                        doors.push(door);
+                Over::New(host, file_listener) => {
+                    new.client = Some(client_socket(context, host, file_listener.address)?);
+                    new.file_listener = Some(file_listener);
+                    if !file_listeners.iter().any(|known| std::ptr::eq(*known, file_listener)) {
+                        let token = FIRST_LISTENER + file_listeners.len() as u64;
+                        epoll.watch(&file_listener.listener, token).map_err(lab)?;
+                        file_listeners.push(file_listener);
                     }
                 }
-                Over::Kept(link) => {
+                Over::Idle(link) => {
                     new.stream = Some(link.client);
                     new.server = Some(link.server);
                 }
@@ -250,7 +250,7 @@ impl<'a> Floor<'a> {
         let largest = running.iter().map(|running| running.bytes).max().unwrap_or(0);
         let most = largest.min(SEND_BUFFER.as_u64());
         let payload = vec![0x5a; usize::try_from(most).expect("the buffer's size fits")];
-        Ok(Self { epoll, doors, running, buffer: vec![0; READ_BYTES], payload })
+        Ok(Self { epoll, file_listeners, running, buffer: vec![0; READ_BYTES], payload })
     }
 
     /// Samples each active sender.
@@ -299,10 +299,11 @@ impl<'a> Floor<'a> {
     }
 
     /// Handles input on a socket.
-    fn hear(&mut self, token: u64, begun: Instant) -> Result<(), ProcessError> {
-        if token >= FIRST_DOOR {
-            let door = self.doors[usize::try_from(token - FIRST_DOOR).expect("few doors")];
-            return self.accept(door, begun);
+    fn handle_event(&mut self, token: u64, begun: Instant) -> Result<(), ProcessError> {
+        if token >= FIRST_LISTENER {
+            let file_listener = self.file_listeners
+                [usize::try_from(token - FIRST_LISTENER).expect("few listeners")];
+            return self.accept(file_listener, begun);
         }
         let index = usize::try_from(token % FIRST_SERVER).expect("few connections");
         let running = &mut self.running[index];
@@ -320,12 +321,12 @@ impl<'a> Floor<'a> {
         Ok(())
     }
 
-    fn accept(&mut self, door: &Door, begun: Instant) -> Result<(), ProcessError> {
+    fn accept(&mut self, file_listener: &FileListener, begun: Instant) -> Result<(), ProcessError> {
         loop {
-            let (server, peer) = match door.listener.accept() {
+            let (server, peer) = match file_listener.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(source) => return Err(io_error("accept at", door.address, source)),
+                Err(source) => return Err(io_error("accept at", file_listener.address, source)),
             };
             let from = |running: &&mut Running<'_>| {
                 let local = running.stream.as_ref().and_then(|stream| stream.local_addr().ok());
@@ -348,7 +349,7 @@ impl<'a> Floor<'a> {
 }
 
 impl Running<'_> {
-    /// Connects, or sends the request over a kept connection.
+    /// Connects, or sends the request over an idle connection.
     fn begin(&mut self) -> Result<(), ProcessError> {
         self.begun = true;
         let Some(socket) = self.client.take() else {
@@ -365,7 +366,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Handles the request that arrived over a kept connection.
+    /// Handles the request that arrived over an idle connection.
     fn asked(&mut self, now: Duration, payload: &[u8]) -> Result<(), ProcessError> {
         let server = self.server.take().expect("a kept connection has both ends");
         let read = (&server).read(&mut [0; 16]);
@@ -435,7 +436,7 @@ impl Running<'_> {
         let again = link.info()?.retransmitted_segments;
         Ok(Done {
             fct: self.fct.expect(ended),
-            new: self.door.is_some(),
+            new: self.file_listener.is_some(),
             initial_window: self.initial_window,
             held_to: self.held_to,
             retransmitted: again.saturating_sub(self.retransmitted_before),
@@ -447,7 +448,7 @@ impl Running<'_> {
     fn address(&self) -> SocketAddr {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         let peer = self.stream.as_ref().and_then(|stream| stream.peer_addr().ok());
-        self.door.map(|door| door.address).or(peer).unwrap_or(none)
+        self.file_listener.map(|file_listener| file_listener.address).or(peer).unwrap_or(none)
     }
 
     fn failed(&self, what: &'static str, source: std::io::Error) -> ProcessError {

@@ -38,7 +38,7 @@ impl FileServer {
     /// Starts a file server at `port` of `host`.
     ///
     /// # Errors
-    /// When the host does not exist or the port is taken.
+    /// When the host does not exist or the port is in use.
     pub(crate) fn start(
         context: &LabContext,
         host: &HostId,
@@ -67,8 +67,8 @@ impl FileServer {
         let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
         timed.map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = std::thread::spawn(move || accept_all(&listener, &told, answer));
+        let thread_stop = stop.clone();
+        let thread = std::thread::spawn(move || accept_all(&listener, &thread_stop, answer));
         Ok(Self { address, stop, thread: Some(thread) })
     }
 }
@@ -120,16 +120,16 @@ fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     read_exactly(&mut stream, &mut request, stop)
 }
 
-/// Fills `room`, unless the stream ends or `stop` is set; reads that time out are repeated.
+/// Fills `buffer`, unless the stream ends or `stop` is set; reads that time out are repeated.
 pub(crate) fn read_exactly(
     stream: &mut TcpStream,
-    mut room: &mut [u8],
+    mut buffer: &mut [u8],
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
-    while !room.is_empty() {
-        match stream.read(room) {
+    while !buffer.is_empty() {
+        match stream.read(buffer) {
             Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => room = &mut room[count..],
+            Ok(count) => buffer = &mut buffer[count..],
             Err(error) if is_time_out(&error) && !stop.load(Ordering::Relaxed) => {}
             Err(error) => return Err(error),
         }
@@ -198,11 +198,11 @@ impl LongFetch {
         let namespace = context.lab.namespace(client)?;
         let stop = Arc::new(AtomicBool::new(false));
         let received = Arc::new(AtomicU64::new(0));
-        let (told, count) = (stop.clone(), received.clone());
+        let (thread_stop, count) = (stop.clone(), received.clone());
         // An aborted download shows as a count that no longer grows.
         let thread = std::thread::spawn(move || {
             if let Ok(Ok(stream)) = namespace.run(|| TcpStream::connect(dial)) {
-                let _ended = take_all(stream, &told, &count);
+                let _ended = take_all(stream, &thread_stop, &count);
             }
         });
         Ok(Self { received, stop, thread: Some(thread) })
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_by_its_content() {
+    fn altered_content_is_detected() {
         let file = File { bytes: 300_000, seed: 5 };
         let mut content: Vec<u8> = Content::new(file.bytes, file.seed).flatten().collect();
         assert!(is_content(&content, file));

@@ -20,8 +20,8 @@ pub(super) fn start_forwarder(
     listen: SocketAddr,
     to: SocketAddr,
 ) -> Result<Service, ProcessError> {
-    let told = context.lab.enter(host, || sysctl::set("net.ipv4.ip_forward", "1"))?;
-    told.map_err(LabError::from)?;
+    let set = context.lab.enter(host, || sysctl::set("net.ipv4.ip_forward", "1"))?;
+    set.map_err(LabError::from)?;
     let mut command = context.lab.command(host, &context.program)?;
     command.arg("forward").arg(format!("{listen}={to}"));
     let name = format!("forward-{host}-{}", listen.port());

@@ -96,7 +96,7 @@ struct EndpointSection<'a> {
 #[derive(Serialize)]
 struct FlowSection<'a> {
     #[serde(flatten)]
-    entrance: ClientAttachment,
+    attachment: AttachmentSection,
     far: Stop,
     relays: &'a [Stop],
     service: &'a str,
@@ -119,10 +119,10 @@ pub(crate) struct Copies {
     pub(crate) last_after: Option<Duration>,
 }
 
-/// The entrance of a near gateway's applications.
+/// How applications' packets get to a near gateway.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ClientAttachment {
+enum AttachmentSection {
     Port { listen: SocketAddr, to: SocketAddr },
     Device { tun: NearDevice },
     Way { tproxy: OwnDatagrams },
@@ -130,7 +130,7 @@ enum ClientAttachment {
 
 /// The way in which packets of a near gateway's host reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taking {
+pub(crate) enum Attachment {
     /// The application writes to the gateway's port.
     Port,
     /// The application's datagrams are intercepted.
@@ -139,7 +139,7 @@ pub(crate) enum Taking {
     Tun,
 }
 
-impl Taking {
+impl Attachment {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Port => "UDP port",
@@ -277,7 +277,7 @@ impl Party {
         })
     }
 
-    /// Starts it as a near gateway that gets the packets of its host by `taking`; returns the
+    /// Starts it as a near gateway that gets the packets of its host by `attachment`; returns the
     /// address to which the application writes.
     ///
     /// # Errors
@@ -287,22 +287,22 @@ impl Party {
         context: &LabContext,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
-        taking: Taking,
+        attachment: Attachment,
     ) -> Result<(Service, SocketAddr), ProcessError> {
         let to = carriage.far.application();
         let port = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
         let destinations = [carriage.far.all()];
-        let (entrance, writes_to) = match taking {
-            Taking::Port => (ClientAttachment::Port { listen: port, to }, port),
-            Taking::Tproxy => {
+        let (attachment, writes_to) = match attachment {
+            Attachment::Port => (AttachmentSection::Port { listen: port, to }, port),
+            Attachment::Tproxy => {
                 let tproxy = OwnDatagrams { destinations, local_output: true };
-                (ClientAttachment::Way { tproxy }, to)
+                (AttachmentSection::Way { tproxy }, to)
             }
-            Taking::Tun => {
-                (ClientAttachment::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
+            Attachment::Tun => {
+                (AttachmentSection::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
             }
         };
-        Ok((self.near(context, operator, carriage, entrance)?, writes_to))
+        Ok((self.near(context, operator, carriage, attachment)?, writes_to))
     }
 
     /// Returns the rule for all traffic to it.
@@ -315,13 +315,13 @@ impl Party {
         context: &LabContext,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
-        entrance: ClientAttachment,
+        attachment: AttachmentSection,
     ) -> Result<Service, ProcessError> {
         let everywhere: Vec<DestinationRule> = vec![HOSTS.parse().expect("a rule")];
         let own = SourceRange::from(self.ip);
         let grant = service::grant(&self.key, Relays::Any, (everywhere, vec![own]), operator)?;
         let flow = FlowSection {
-            entrance,
+            attachment,
             far: carriage.far.stop(),
             relays: carriage.relays,
             service: carriage.service,

@@ -107,7 +107,7 @@ impl Record {
         options: &RunOptions,
     ) -> Self {
         let mut assumptions = assumptions.to_vec();
-        assumptions.push(runs.told(options));
+        assumptions.push(runs.describe(options));
         Self::of_tables(name, assumptions, (Vec::new(), Vec::new()))
     }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_has_the_repeats_range_in_its_note() {
+    fn median_has_the_repeats_range_in_its_note() {
         let row = Row::of_median("time", None, &[2.0, 9.0, 4.0], "s", "");
         assert_eq!((row.ours, row.ours_low), (4.0, None));
         assert_eq!(row.note, "3 repeats from 2.000 to 9.000");

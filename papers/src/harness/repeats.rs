@@ -1,5 +1,5 @@
-//! Repeats on the lab. Complete repeats are kept when the run is stopped or fails: its record then
-//! covers these repeats and is marked invalid. If the lab was late in a few parts despite all
+//! Repeats on the lab. Complete repeats are retained when the run is stopped or fails: its record
+//! then covers these repeats and is marked invalid. If the lab was late in a few parts despite all
 //! attempts, they are measured again at the end.
 
 use std::ops::Range;
@@ -35,7 +35,7 @@ impl<T> Part for (u64, T) {
 
 /// The results of the complete repeats.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
+pub(crate) struct Completed<T> {
     /// Their parts, in order.
     parts: Vec<T>,
     /// All their measurements with their validity.
@@ -60,7 +60,7 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
     options: &RunOptions,
     observer: &mut dyn Observer,
     work: impl Fn(&P, &mut Checked) -> Result<T, E> + Sync,
-) -> Result<Kept<T>, ExperimentError> {
+) -> Result<Completed<T>, ExperimentError> {
     let parts = if options.first_part { &parts[..parts.len().min(1)] } else { parts };
     let repeats = ranges(parts);
     let once = |part: &P| -> Result<(T, Checked), ExperimentError> {
@@ -74,7 +74,7 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
         let done: Vec<&(T, Checked)> = results[range.clone()].iter().flatten().collect();
         if done.len() == range.len() {
             let checked = Checked::together(done.iter().map(|(_, checked)| checked));
-            tell(observer, number, repeats.len(), &checked);
+            report_repeat(observer, number, repeats.len(), &checked);
         }
     };
     let Done { mut results, error } = until_error(step, parts, at_once, observer, once, note);
@@ -86,7 +86,7 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
     let whole = repeats.iter().take_while(is_whole).count();
     let end = whole.checked_sub(1).map_or(0, |last| repeats[last].end);
     let done = results.into_iter().take(end).flatten().collect();
-    Ok(Kept { anew, ..Kept::of(done, (whole, repeats.len()), error, options)? })
+    Ok(Completed { anew, ..Completed::of(done, (whole, repeats.len()), error, options)? })
 }
 
 /// Repeats the parts during which the lab was late, if they are few, one at a time, until it is
@@ -114,7 +114,7 @@ fn do_anew<P: Part + Sync, T: Send>(
         for (index, result) in late.into_iter().zip(done) {
             let Some((part, checked)) = result else { continue };
             let seed = parts[index].seed();
-            observer.tell(&format!("anew with seed {seed}: {}", checked.told()));
+            observer.report(&format!("anew with seed {seed}: {}", checked.describe()));
             if checked.is_clean() {
                 results[index] = Some((part, checked));
                 better.push(seed);
@@ -138,27 +138,27 @@ pub(crate) fn in_turn<T, E: Into<ExperimentError>>(
     options: &RunOptions,
     observer: &mut dyn Observer,
     mut work: impl FnMut(&[(T, Checked)], &mut Checked, &mut dyn Observer) -> Result<T, E>,
-) -> Result<Kept<T>, ExperimentError> {
+) -> Result<Completed<T>, ExperimentError> {
     let count = if options.first_part { 1 } else { count };
     let (mut done, mut error) = (Vec::new(), None);
     while done.len() < count && error.is_none() {
         let mut checked = Checked::default();
         match work(&done, &mut checked, observer) {
             Ok(outcome) => {
-                tell(observer, done.len(), count, &checked);
+                report_repeat(observer, done.len(), count, &checked);
                 done.push((outcome, checked));
             }
             Err(why) => error = Some(why.into()),
         }
     }
     let whole = done.len();
-    Kept::of(done, (whole, count), error, options)
+    Completed::of(done, (whole, count), error, options)
 }
 
 /// Reports the validity of a repeat, if there are several.
-fn tell(observer: &mut dyn Observer, index: usize, count: usize, checked: &Checked) {
+fn report_repeat(observer: &mut dyn Observer, index: usize, count: usize, checked: &Checked) {
     if count > 1 {
-        observer.tell(&format!("repeat {} of {count}: {}", index + 1, checked.told()));
+        observer.report(&format!("repeat {} of {count}: {}", index + 1, checked.describe()));
     }
 }
 
@@ -172,7 +172,7 @@ fn ranges<P: Part>(parts: &[P]) -> Vec<Range<usize>> {
     ranges
 }
 
-impl<T> Kept<T> {
+impl<T> Completed<T> {
     /// Collects the results of `whole` of `count` repeats, up to `error` if there was one.
     fn of(
         done: Vec<(T, Checked)>,
@@ -183,17 +183,17 @@ impl<T> Kept<T> {
         let checked = Checked::together(done.iter().map(|(_, checked)| checked));
         let parts = done.into_iter().map(|(part, _)| part).collect();
         let options_then = options.clone();
-        let mut kept =
+        let mut completed =
             Self { parts, checked, options: options_then, ended_early: None, anew: Vec::new() };
-        let Some(error) = error else { return Ok(kept) };
+        let Some(error) = error else { return Ok(completed) };
         // A part that ends because of the stop request may report another error.
         let error = if options.stop.is_set() { ProcessError::Stopped.into() } else { error };
         if whole == 0 {
             return Err(error);
         }
-        kept.options.repeat = u32::try_from(whole).ok();
-        kept.ended_early = Some(format!("only {whole} of {count} repeats are whole: {error}"));
-        Ok(kept)
+        completed.options.repeat = u32::try_from(whole).ok();
+        completed.ended_early = Some(format!("only {whole} of {count} repeats are whole: {error}"));
+        Ok(completed)
     }
 
     /// Returns the record that `make` builds from all parts and the options of a run with just
@@ -225,12 +225,12 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Heard(Vec<String>);
+    struct Messages(Vec<String>);
 
-    impl Observer for Heard {
+    impl Observer for Messages {
         fn begin(&mut self, _: &str, _: u64) {}
         fn advance_to(&mut self, _: u64) {}
-        fn tell(&mut self, line: &str) {
+        fn report(&mut self, line: &str) {
             self.0.push(line.to_owned());
         }
     }
@@ -239,9 +239,9 @@ mod tests {
     /// times.
     fn run(fails: usize, late: usize) -> (Result<Record, ExperimentError>, Vec<String>) {
         let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
-        let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
+        let (options, mut messages) = (RunOptions::of_tests(), Messages::default());
         let (failing, tries) = (parts.get(fails).copied(), AtomicUsize::new(0));
-        let kept = each("fetch", &parts, 1, &options, &mut heard, |part, checked| {
+        let completed = each("fetch", &parts, 1, &options, &mut messages, |part, checked| {
             if Some(*part) == failing {
                 return Err(ProcessError::Entropy(std::io::Error::other("gone")));
             }
@@ -251,20 +251,20 @@ mod tests {
             Ok(part.0)
         });
         let record = |parts: &[u64], options: &RunOptions| {
-            let told = vec![format!("{parts:?}, {:?} repeats", options.repeat)];
-            Record::of_tables("fetches", told, (Vec::new(), Vec::new()))
+            let assumptions = vec![format!("{parts:?}, {:?} repeats", options.repeat)];
+            Record::of_tables("fetches", assumptions, (Vec::new(), Vec::new()))
         };
-        (kept.map(|kept| kept.record(record)), heard.0)
+        (completed.map(|completed| completed.record(record)), messages.0)
     }
 
     #[test]
-    fn complete_repeats_before_an_error_are_kept_as_invalid() {
-        let (whole, heard) = run(9, 1 + TIMES_ANEW);
+    fn complete_repeats_before_error_are_invalid() {
+        let (whole, messages) = run(9, 1 + TIMES_ANEW);
         let whole = whole.unwrap();
         assert_eq!(whole.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats"]);
         assert_eq!(whole.invalid_because, ["seed 1: late"]);
-        assert_eq!(heard[0], "repeat 1 of 3: 2 measurements, 1 late");
-        assert_eq!(heard[3..], ["anew with seed 1: 1 measurement, 1 late"; TIMES_ANEW]);
+        assert_eq!(messages[0], "repeat 1 of 3: 2 measurements, 1 late");
+        assert_eq!(messages[3..], ["anew with seed 1: 1 measurement, 1 late"; TIMES_ANEW]);
         let broken = run(5, 2).0.unwrap();
         assert_eq!(broken.assumptions, ["[1, 1, 2, 2], Some(2) repeats"]);
         let why = "only 2 of 3 repeats are whole: no entropy for keys: gone";
@@ -278,46 +278,47 @@ mod tests {
         let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
         let options = RunOptions { first_part: true, ..RunOptions::of_tests() };
         let run = AtomicUsize::new(0);
-        let kept = each("fetch", &parts, 1, &options, &mut Heard::default(), |_, _| {
+        let completed = each("fetch", &parts, 1, &options, &mut Messages::default(), |_, _| {
             run.fetch_add(1, Ordering::Relaxed);
             Ok::<_, ProcessError>(())
         });
-        let record = kept.unwrap().record(|_, _| panic!("a part makes no record"));
+        let record = completed.unwrap().record(|_, _| panic!("a part makes no record"));
         assert_eq!(run.into_inner(), 1);
         assert_eq!(record.invalid_because, ["one part alone was run"]);
         assert!(record.rows.is_empty());
-        let kept = in_turn(3, &options, &mut Heard::default(), |_: &[((), Checked)], _, _| {
-            Ok::<_, ProcessError>(())
-        });
-        assert_eq!(kept.unwrap().parts.len(), 1);
+        let completed =
+            in_turn(3, &options, &mut Messages::default(), |_: &[((), Checked)], _, _| {
+                Ok::<_, ProcessError>(())
+            });
+        assert_eq!(completed.unwrap().parts.len(), 1);
     }
 
     #[test]
     fn few_late_parts_are_measured_again_and_reported() {
-        let (record, heard) = run(9, 2);
+        let (record, messages) = run(9, 2);
         let record = record.unwrap();
         assert!(record.valid, "{:?}", record.invalid_because);
-        let told = "the lab was late in some of what was measured with seed 1: all of that was \
-                    measured anew, alone";
-        assert_eq!(record.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats", told]);
+        let assumption = "the lab was late in some of what was measured with seed 1: all of that \
+                          was measured anew, alone";
+        assert_eq!(record.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats", assumption]);
         let anew = [1, 0].map(|late| format!("anew with seed 1: 1 measurement, {late} late"));
-        assert_eq!(heard[3..], anew);
+        assert_eq!(messages[3..], anew);
     }
 
     #[test]
-    fn repeats_in_turn_get_earlier_results_and_stop_on_request() {
-        let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
-        let kept = in_turn(4, &options, &mut heard, |before: &[(u64, Checked)], _, _| {
+    fn sequential_repeats_stop_on_request() {
+        let (options, mut messages) = (RunOptions::of_tests(), Messages::default());
+        let completed = in_turn(4, &options, &mut messages, |before: &[(u64, Checked)], _, _| {
             if before.len() == 2 {
                 options.stop.set();
             }
             options.stop.check()?;
             Ok::<_, ProcessError>(before.last().map_or(7, |(seed, _)| seed + 1))
         });
-        let kept = kept.unwrap();
-        assert_eq!(kept.parts, [7, 8]);
-        let why = kept.ended_early.unwrap();
+        let completed = completed.unwrap();
+        assert_eq!(completed.parts, [7, 8]);
+        let why = completed.ended_early.unwrap();
         assert!(why.starts_with("only 2 of 4 repeats are whole: stopped on request"), "{why}");
-        assert_eq!(heard.0.len(), 2);
+        assert_eq!(messages.0.len(), 2);
     }
 }

@@ -47,16 +47,16 @@ impl Runs {
     }
 
     /// Returns the same in words.
-    pub(crate) fn told(&self, options: &RunOptions) -> String {
-        self.told_of("mean", options)
+    pub(crate) fn describe(&self, options: &RunOptions) -> String {
+        self.describe_figure("mean", options)
     }
 
     /// Returns the same in words, where figures are medians.
-    pub(crate) fn told_of_medians(&self, options: &RunOptions) -> String {
-        self.told_of("median", options)
+    pub(crate) fn describe_medians(&self, options: &RunOptions) -> String {
+        self.describe_figure("median", options)
     }
 
-    fn told_of(&self, figure: &str, options: &RunOptions) -> String {
+    fn describe_figure(&self, figure: &str, options: &RunOptions) -> String {
         let seeds = self.seeds(options);
         let (runs, first) = (seeds.len(), seeds[0]);
         let shortened = if options.quick && options.repeat.is_none() {

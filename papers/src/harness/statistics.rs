@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_is_one_on_a_line_and_none_without_variation() {
+    fn correlation_of_line_and_constant() {
         assert!((correlation(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]) - 1.0).abs() < 1e-12);
         assert!((correlation(&[(1.0, 2.0), (2.0, 1.0)]) + 1.0).abs() < 1e-12);
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 2.0)]), 0.0);

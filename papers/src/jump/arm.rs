@@ -11,7 +11,7 @@ use tradewind_net::initial_window::{InitialWindow, InitialWindows};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, HostId, Ratio, Segments};
 
-use crate::harness::exchange::{ConnectionPair, Done, Door, Fetch, Looks, Over, exchange};
+use crate::harness::exchange::{ConnectionPair, Done, Fetch, FileListener, Looks, Over, exchange};
 use crate::harness::{LabContext, ProcessError};
 
 /// Way to start connections.
@@ -108,9 +108,13 @@ impl<'a> Arm<'a> {
         bytes: u64,
         settle: Duration,
     ) -> Result<ConnectionPair, ProcessError> {
-        let door = Door::open(self.context, &self.from, None)?;
-        let fetch =
-            Fetch { at: Duration::ZERO, over: Over::New(&self.to, &door), bytes, paced: None };
+        let file_listener = FileListener::open(self.context, &self.from, None)?;
+        let fetch = Fetch {
+            at: Duration::ZERO,
+            over: Over::New(&self.to, &file_listener),
+            bytes,
+            paced: None,
+        };
         let id = 1000 + self.looked_at;
         let link = one(exchange(self.context, vec![fetch], settle, None)?).link;
         self.look(&link.info()?, id);
@@ -127,8 +131,9 @@ impl<'a> Arm<'a> {
         settle: Duration,
     ) -> Result<Option<TcpInfo>, ProcessError> {
         let (context, to) = (self.context, self.to.clone());
-        let door = Door::open(context, &self.from, None)?;
-        let fetch = Fetch { at: Duration::ZERO, over: Over::New(&to, &door), bytes, paced: None };
+        let file_listener = FileListener::open(context, &self.from, None)?;
+        let fetch =
+            Fetch { at: Duration::ZERO, over: Over::New(&to, &file_listener), bytes, paced: None };
         let id = 1000 + self.looked_at;
         let mut last = None;
         let mut each = |_: usize, info: &TcpInfo| {
@@ -147,7 +152,7 @@ impl<'a> Arm<'a> {
         bytes: u64,
     ) -> Result<ConnectionPair, ProcessError> {
         let id = 1000 + self.looked_at;
-        let fetch = Fetch { at: Duration::ZERO, over: Over::Kept(link), bytes, paced: None };
+        let fetch = Fetch { at: Duration::ZERO, over: Over::Idle(link), bytes, paced: None };
         let link = one(exchange(self.context, vec![fetch], Duration::ZERO, None)?).link;
         self.look(&link.info()?, id);
         Ok(link)
@@ -181,14 +186,19 @@ impl<'a> Arm<'a> {
     ) -> Result<Vec<Done>, ProcessError> {
         let given: Vec<Given> = starts.iter().map(|_| self.give()).collect();
         let open = |given: &Given| {
-            Door::open(self.context, &self.from, given.window.map(|window| (self.windows, window)))
+            FileListener::open(
+                self.context,
+                &self.from,
+                given.window.map(|window| (self.windows, window)),
+            )
         };
-        let doors: Vec<Door> = given.iter().map(open).collect::<Result<_, ProcessError>>()?;
-        let fetch = |((at, given), door)| {
+        let file_listeners: Vec<FileListener> =
+            given.iter().map(open).collect::<Result<_, ProcessError>>()?;
+        let fetch = |((at, given), file_listener)| {
             let (at, given): (&Duration, &Given) = (at, given);
-            Fetch { at: *at, over: Over::New(&self.to, door), bytes, paced: given.paced }
+            Fetch { at: *at, over: Over::New(&self.to, file_listener), bytes, paced: given.paced }
         };
-        let fetches = starts.iter().zip(&given).zip(&doors).map(fetch).collect();
+        let fetches = starts.iter().zip(&given).zip(&file_listeners).map(fetch).collect();
         exchange(self.context, fetches, settle, None)
     }
 }

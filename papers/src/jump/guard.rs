@@ -159,11 +159,11 @@ pub(crate) fn run(
         .map_err(ProcessError::from)?;
     let seeds = scenario.runs.seeds(options);
     let step = "default, riptide, paced";
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         let name = format!("seed {seed}");
         checked.in_time(options, &name, || one(&scenario, &windows, *seed, options))
     })?;
-    Ok(kept.record(|all, options| record(&scenario, all, options)))
+    Ok(completed.record(|all, options| record(&scenario, all, options)))
 }
 
 fn record(scenario: &Scenario, all: &[Vec<Arms>], options: &RunOptions) -> Record {
@@ -249,15 +249,15 @@ fn measure(
     starts: &[Duration],
 ) -> Result<Outcome, ProcessError> {
     set_rate(arm, names, case.worse_rate.map(|_| case.rate))?;
-    let mut kept = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..train.downloads {
-        kept.push(arm.train(train.bytes.as_u64(), SETTLE)?);
+        open.push(arm.train(train.bytes.as_u64(), SETTLE)?);
     }
     set_rate(arm, names, case.worse_rate)?;
     if case.seen
-        && let Some(link) = kept.pop()
+        && let Some(link) = open.pop()
     {
-        kept.push(arm.again(link, train.bytes.as_u64() / 2)?);
+        open.push(arm.again(link, train.bytes.as_u64() / 2)?);
         std::thread::sleep(SETTLE);
     }
     let bytes = case.bytes.as_u64();
@@ -391,7 +391,7 @@ fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
     let name = &case.name;
     let [default, riptide, paced] = [0, 1, 2].map(|arm| values(of_case, arm, again));
     let sum = |values: &[f64]| values.iter().sum::<f64>();
-    let told = |of: Option<compare::Ratio>, values: &[f64]| match of {
+    let describe = |of: Option<compare::Ratio>, values: &[f64]| match of {
         Some(compare::Ratio { ratio, low: Some(low), high: Some(high) }) => {
             format!("{ratio:.2} times as many as by default ({low:.2} to {high:.2})")
         }
@@ -404,14 +404,14 @@ fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
         None => sum(&paced) == 0.0,
     };
     let sentence = format!("{name}: `paced` sends no more again than the default window");
-    record.findings.push(Finding::new(&sentence, holds, told(less, &paced)));
+    record.findings.push(Finding::new(&sentence, holds, describe(less, &paced)));
     let more = compare::ratio(&riptide, &default);
     let holds = match more {
         Some(of) => of.low.unwrap_or(of.ratio) > 1.0,
         None => sum(&riptide) > 0.0,
     };
     let sentence = format!("{name}: plain averaging, `riptide`, sends more again");
-    record.findings.push(Finding::new(&sentence, holds, told(more, &riptide)));
+    record.findings.push(Finding::new(&sentence, holds, describe(more, &riptide)));
     let given = of_case.iter().filter_map(|arms| arms[PACED].given).fold(0.0, f64::max);
     if case.at_once > 1 {
         let sentence = format!("{name}: shares sum up to at most 0.85 of the learned rate");

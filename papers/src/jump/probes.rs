@@ -17,7 +17,7 @@ use tradewind_units::time::{as_millis_f64, as_text};
 use tradewind_units::{Bytes, HostId, Ratio, RegionId};
 
 use super::{host, topology};
-use crate::harness::exchange::{ConnectionPair, Door, Fetch, Over, exchange};
+use crate::harness::exchange::{ConnectionPair, Fetch, FileListener, Over, exchange};
 use crate::harness::process::Service;
 use crate::harness::{
     Experiment, ExperimentError, Figure, Finding, LabContext, Observer, ProcessError, Random,
@@ -150,14 +150,15 @@ pub(crate) fn run(
     let rounds = if options.quick { scenario.rounds_quick } else { scenario.rounds };
     let seeds = scenario.runs.seeds(options);
     observer.begin("rounds of probes", u64::from(rounds) * seeds.len() as u64);
-    let kept = repeats::in_turn(seeds.len(), options, observer, |before, checked, observer| {
-        let (seed, before) = (seeds[before.len()], before.len() as u64 * u64::from(rounds));
-        let done = |done| observer.advance_to(before + done);
-        let (found, reasons) = once(&scenario, rounds, seed, options, done)?;
-        checked.add(&format!("seed {seed}"), reasons);
-        Ok::<_, ProcessError>(found)
-    })?;
-    Ok(kept.record(|all, options| {
+    let completed =
+        repeats::in_turn(seeds.len(), options, observer, |before, checked, observer| {
+            let (seed, before) = (seeds[before.len()], before.len() as u64 * u64::from(rounds));
+            let done = |done| observer.advance_to(before + done);
+            let (found, reasons) = once(&scenario, rounds, seed, options, done)?;
+            checked.add(&format!("seed {seed}"), reasons);
+            Ok::<_, ProcessError>(found)
+        })?;
+    Ok(completed.record(|all, options| {
         let Scenario { name, assumptions, runs, round: shown, .. } = &scenario;
         let mut record = Record::of_runs(name, assumptions, runs, options);
         record.assumptions.push(format!("{rounds} rounds of {shown:?} each; the paper: 20 hours"));
@@ -249,7 +250,7 @@ struct Field<'a> {
     scenario: &'a Scenario,
     context: &'a LabContext,
     /// Listeners by PoP and machine.
-    doors: Vec<Door>,
+    file_listeners: Vec<FileListener>,
     /// Paths; those of the two machines of a PoP towards one other PoP are neighbours here.
     ways: Vec<ProbedPath>,
     random: Random,
@@ -261,10 +262,14 @@ impl<'a> Field<'a> {
         context: &'a LabContext,
         seed: u64,
     ) -> Result<Self, ProcessError> {
-        let (mut doors, mut ways) = (Vec::new(), Vec::new());
+        let (mut file_listeners, mut ways) = (Vec::new(), Vec::new());
         for (pop, (place, name)) in scenario.probing().into_iter().enumerate() {
             for machine in MACHINES {
-                doors.push(Door::open(context, &host(&format!("{name}-{machine}")), None)?);
+                file_listeners.push(FileListener::open(
+                    context,
+                    &host(&format!("{name}-{machine}")),
+                    None,
+                )?);
             }
             for other in pops().all().filter(|other| *other != place) {
                 let rtt = rtt_between(place, other).unwrap_or_default();
@@ -274,7 +279,7 @@ impl<'a> Field<'a> {
                 ways.extend([way(0), way(1)]);
             }
         }
-        Ok(Self { scenario, context, doors, ways, random: Random::new(seed) })
+        Ok(Self { scenario, context, file_listeners, ways, random: Random::new(seed) })
     }
 
     /// Runs a round: every PoP fetches every size from every machine at once. Returns the pairs of
@@ -287,21 +292,21 @@ impl<'a> Field<'a> {
             .chunks(2)
             .map(|_| self.scenario.round.mul_f64(BEGIN_WITHIN * self.random.fraction()))
             .collect();
-        let (mut fetches, mut kept_for) = (Vec::new(), Vec::new());
+        let (mut fetches, mut idle_for) = (Vec::new(), Vec::new());
         for (index, way) in self.ways.iter_mut().enumerate() {
             let idle = std::mem::take(&mut way.idle);
             // Both machines' idle connections serve the same sizes.
             if index % 2 == 0 {
-                kept_for = vec![false; sizes.len()];
+                idle_for = vec![false; sizes.len()];
                 for place in self.random.permutation(sizes.len()).into_iter().take(idle.len()) {
-                    kept_for[place] = true;
+                    idle_for[place] = true;
                 }
             }
             let mut idle = idle.into_iter();
-            for (size, kept) in sizes.iter().zip(&kept_for) {
-                let door = &self.doors[2 * way.pop + way.machine];
-                let kept = if *kept { idle.next() } else { None };
-                let over = kept.map_or(Over::New(&way.to, door), Over::Kept);
+            for (size, is_idle) in sizes.iter().zip(&idle_for) {
+                let file_listener = &self.file_listeners[2 * way.pop + way.machine];
+                let idle_link = if *is_idle { idle.next() } else { None };
+                let over = idle_link.map_or(Over::New(&way.to, file_listener), Over::Idle);
                 fetches.push(Fetch {
                     at: phases[index / 2],
                     over,
@@ -516,7 +521,7 @@ fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
         }
         values
     };
-    let told = |values: &[(String, f64)], unit: &str| {
+    let describe = |values: &[(String, f64)], unit: &str| {
         let words: Vec<String> =
             values.iter().map(|(name, value)| format!("{value:.2}{unit} {name}")).collect();
         words.join(", ")
@@ -528,7 +533,7 @@ fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
         record.findings.push(Finding::new(
             "100 KB beyond 50 ms: at least one round trip faster at the median",
             !far.is_empty() && far.iter().all(|(_, rtts)| *rtts >= A_ROUND_TRIP),
-            told(&far, " RTT"),
+            describe(&far, " RTT"),
         ));
     }
     if let Some(small) = size_of(10_000) {
@@ -539,7 +544,7 @@ fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
         record.findings.push(Finding::new(
             "10 KB: no discernible effect, pair by pair",
             changes.iter().all(|(_, change)| change.abs() <= SAME),
-            told(
+            describe(
                 &changes
                     .iter()
                     .map(|(name, change)| (name.clone(), change * 100.0))

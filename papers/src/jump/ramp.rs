@@ -103,10 +103,10 @@ pub(crate) fn run(
     let windows = InitialWindows::attach().map_err(LabError::from).map_err(ProcessError::from)?;
     let seeds = scenario.runs.seeds(options);
     let step = "five ways to start";
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         once(&scenario, &windows, *seed, options, checked)
     })?;
-    Ok(kept.record(|all, options| {
+    Ok(completed.record(|all, options| {
         let Scenario { name, assumptions, runs, .. } = &scenario;
         let mut record = Record::of_runs(name, assumptions, runs, options);
         rows(&scenario, all, &mut record);
@@ -140,8 +140,8 @@ fn once(
     let mut paced = arm(Start::Paced, RECEIVERS[0])?;
     // The path to the unprepared receiver is like the prepared one's, and is learned as well: any
     // difference is due to its receiver.
-    let mut stranger = arm(Start::Paced, RECEIVERS[1])?;
-    let last = paced.train_by_bulk(TRAIN_BYTES, LOOK_EVERY, &mut stranger, SETTLE)?;
+    let mut unprepared = arm(Start::Paced, RECEIVERS[1])?;
+    let last = paced.train_by_bulk(TRAIN_BYTES, LOOK_EVERY, &mut unprepared, SETTLE)?;
     let window = last.and_then(|info| info.congestion_window).map_or(0, Segments::as_u32);
     let rate = last.and_then(|info| info.delivery_rate).map_or(0.0, Bandwidth::as_mbps);
     let mut default = arm(Start::Default, RECEIVERS[0])?;
@@ -149,7 +149,7 @@ fn once(
     let ms = [
         pull(&mut paced)?,
         pull(&mut default)?,
-        pull(&mut stranger)?,
+        pull(&mut unprepared)?,
         push(&context, windows, &mut paced, bytes)? - rtt_ms,
         push(&context, windows, &mut default, bytes)? - rtt_ms,
     ];

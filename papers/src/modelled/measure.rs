@@ -92,13 +92,13 @@ fn rate(
         server: server.address,
         relays: &via,
         carriage: Carriage::Split,
-        entrance: ClientAttachment::Forward,
+        attachment: ClientAttachment::Forward,
         leg: &LegText::default(),
         gateway: &LegText::default(),
     };
     let chain = chain.start(context)?;
     let settle = Duration::from_secs_f64(scenario.settle_s);
     let span = Duration::from_secs_f64(scenario.measure_s);
-    let rate = fetch::steady_rate(context, &destination, chain.entrance, settle, span)?;
+    let rate = fetch::steady_rate(context, &destination, chain.dial_address, settle, span)?;
     Ok((rate.as_mbps(), context.lab.validity()?.reasons))
 }

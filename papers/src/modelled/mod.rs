@@ -39,9 +39,9 @@ pub(crate) fn run(
         }
     }
     let step = "measure over no, one and two relays";
-    let kept =
+    let completed =
         repeats::each(step, &works, scenario.at_once, options, observer, |work, checked| {
             work.run(&scenario, &model, options, checked)
         })?;
-    Ok(kept.record(|measured, options| outcome::record(&scenario, tuples, options, measured)))
+    Ok(completed.record(|measured, options| outcome::record(&scenario, tuples, options, measured)))
 }

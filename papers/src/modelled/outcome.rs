@@ -108,13 +108,13 @@ fn summary(measured: &[Measured]) -> (Vec<Row>, Vec<(String, f64)>) {
 }
 
 fn finding(errors: &[(String, f64)]) -> Finding {
-    let said: Vec<String> =
+    let errors_shown: Vec<String> =
         errors.iter().map(|(case, percent)| format!("{case} {percent:.1} %")).collect();
     let holds = errors.iter().all(|(_, percent)| *percent <= CLOSE_PERCENT);
     Finding::new(
         "predictions of rate and acceleration are close to the real ones",
         holds,
-        format!("off by, medians: {}", said.join(", ")),
+        format!("off by, medians: {}", errors_shown.join(", ")),
     )
 }
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_changes_rates_alike() {
+    fn scale_changes_rates_alike() {
         let scenario = Scenario::parse(SCENARIO).unwrap();
         let whole = formula::Scenario::parse(PLACES).unwrap();
         let model = scenario.model(PLACES).unwrap();

@@ -276,7 +276,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     })?;
     let mut record =
         Record::of_runs(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
-    super::tell_rtts(&mut record, table.is_some());
+    super::add_rtt_assumption(&mut record, table.is_some());
     rows(scenario, &runs, &mut record);
     findings(scenario, &runs, &mut record);
     Ok(record)

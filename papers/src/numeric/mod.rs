@@ -176,12 +176,12 @@ fn read_table(options: &RunOptions) -> Result<Option<RttTable>, ExperimentError>
 }
 
 /// Adds the source of a record's RTTs to its assumptions.
-fn tell_rtts(record: &mut Record, measured: bool) {
-    let told = if measured {
+fn add_rtt_assumption(record: &mut Record, measured: bool) {
+    let assumption = if measured {
         "round-trip times are those of the given table, the same in every run"
     } else {
         "round-trip times are guessed by distance; each run draws its own around the guesses, off \
          by 7 % at the median, as far as guesses err"
     };
-    record.assumptions.push(told.to_owned());
+    record.assumptions.push(assumption.to_owned());
 }

@@ -7,10 +7,10 @@ use tradewind_output::chart::Scale;
 use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Bytes, Duration, Segments, time::as_text};
 
+use super::add_rtt_assumption;
 use super::pops::pops;
 use super::rtts::Rtts;
 use super::sizes::{Exceeding, Sizes};
-use super::tell_rtts;
 use crate::harness::seeds::{Threads, each};
 use crate::harness::{
     Figure, Finding, Job, NumericError, Random, Record, Row, Runs, ScenarioError, Spot, from_toml,
@@ -129,7 +129,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     })?;
     let mut record =
         Record::of_runs(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
-    tell_rtts(&mut record, table.is_some());
+    add_rtt_assumption(&mut record, table.is_some());
     record.figures = drawn_figures(scenario);
     trip_rows(scenario, &runs, &mut record);
     saving_rows(scenario, &mut record);

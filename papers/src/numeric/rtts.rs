@@ -2,7 +2,7 @@
 //!
 //! An estimate is wrong by a share that the model states (docs/explanation/rtt-model.md). Each run
 //! draws its own values around the estimates, so that intervals show the uncertainty of estimating.
-//! A table is taken as it is.
+//! A table is used as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -233,7 +233,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         record.assumptions.pop();
         record.assumptions.push("one run: a table leaves nothing to draw".to_owned());
     }
-    super::tell_rtts(&mut record, table.is_some());
+    super::add_rtt_assumption(&mut record, table.is_some());
     record.figures = figures(scenario);
     for (index, case) in cases.iter().enumerate() {
         let runs: Vec<&Sample> = runs.iter().map(|run: &Vec<Sample>| &run[index]).collect();
@@ -353,11 +353,11 @@ fn findings(scenario: &Scenario, cases: &[Case], runs: &[Vec<Sample>], record: &
         .filter(|(_, case)| Some(case.tuning.window) == largest)
         .map(|(index, case)| (case.tuning.vm_cap, mean(index, |s| s.counted)))
         .collect();
-    let told: Vec<String> =
+    let by_cap: Vec<String> =
         left.iter().map(|(cap, share)| format!("{share:.0} % of the pairs at {cap}")).collect();
     record.findings.push(Finding::new(
         "raised windows alone need not reach the cap: case by case",
         left.iter().any(|(_, share)| *share >= 1.0) && left.iter().any(|(_, share)| *share < 1.0),
-        format!("with the largest window gain {}x: {}", scenario.gain, told.join(", ")),
+        format!("with the largest window gain {}x: {}", scenario.gain, by_cap.join(", ")),
     ));
 }

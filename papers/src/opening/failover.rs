@@ -138,7 +138,7 @@ type OfRepeat = fn(&Outcome) -> Left;
 /// Results of a repeat.
 struct Outcome {
     /// Sessions over the first path before anything broke: a path that is not used cannot be left.
-    taken_first: usize,
+    over_first: usize,
     first_dies: Left,
     both_dead: Left,
     middle_dies: Left,
@@ -161,10 +161,10 @@ pub(crate) fn run(
     let lacks = |topology: &Topology| missing(topology, scenario.hosts());
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
-    let kept = repeats::each("break paths", &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each("break paths", &seeds, 1, options, observer, |seed, checked| {
         repeat(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(kept.record(|repeats, options| record(&scenario, &topology, options, repeats)))
+    Ok(completed.record(|repeats, options| record(&scenario, &topology, options, repeats)))
 }
 
 fn repeat(
@@ -176,13 +176,13 @@ fn repeat(
 ) -> Result<Outcome, ProcessError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
-    let server = FileServer::answering(&context, &scenario.server, SERVER_PORT, tell_peer)?;
-    let (entrance, _services) = start(scenario, &context, server.address)?;
+    let server = FileServer::answering(&context, &scenario.server, SERVER_PORT, send_peer_address)?;
+    let (dial_address, _services) = start(scenario, &context, server.address)?;
     let field = Field {
         scenario,
         topology,
         context: &context,
-        entrance,
+        dial_address,
         begun: Instant::now(),
         over: AtomicBool::new(false),
         sessions: Mutex::default(),
@@ -199,7 +199,7 @@ fn repeat(
 }
 
 /// Replies with the peer's address.
-fn tell_peer(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
+fn send_peer_address(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     stream.set_read_timeout(Some(STOP_CHECK))?;
     read_exactly(&mut stream, &mut [0; 1], stop)?;
     let peer = stream.peer_addr()?;
@@ -251,7 +251,7 @@ struct Field<'a> {
     scenario: &'a Scenario,
     topology: &'a Topology,
     context: &'a LabContext,
-    entrance: SocketAddr,
+    dial_address: SocketAddr,
     begun: Instant,
     over: AtomicBool,
     sessions: Mutex<Vec<Session>>,
@@ -284,7 +284,7 @@ impl Field<'_> {
             while !self.over.load(Ordering::Relaxed) {
                 scope.spawn(|| {
                     let at = self.begun.elapsed();
-                    let asked = namespace.run(|| ask(self.entrance));
+                    let asked = namespace.run(|| ask(self.dial_address));
                     let from = asked.ok().and_then(Result::ok);
                     self.sessions().push(Session { at, took: self.begun.elapsed() - at, from });
                 });
@@ -384,9 +384,9 @@ impl Played {
         let left = |from, to, has_left: &dyn Fn(&Session) -> bool| {
             left_after(&sessions, from..to, has_left)
         };
-        let taken_first = sessions.iter().filter(|session| session.at < self.first_dies);
+        let over_first = sessions.iter().filter(|session| session.at < self.first_dies);
         Ok(Outcome {
-            taken_first: taken_first.filter(|session| over(first)(session)).count(),
+            over_first: over_first.filter(|session| over(first)(session)).count(),
             first_dies: left(self.first_dies, self.both_dead, &takes(other)),
             both_dead: left(self.both_dead, self.restored, &takes(direct)),
             middle_dies: left(self.middle_dies, self.middle_restored, &takes(other)),
@@ -422,8 +422,8 @@ fn left_after(
 }
 
 /// Asks the server for the address that it sees.
-fn ask(entrance: SocketAddr) -> std::io::Result<IpAddr> {
-    let mut stream = TcpStream::connect_timeout(&entrance, SESSION_TIMEOUT)?;
+fn ask(dial_address: SocketAddr) -> std::io::Result<IpAddr> {
+    let mut stream = TcpStream::connect_timeout(&dial_address, SESSION_TIMEOUT)?;
     stream.set_read_timeout(Some(SESSION_TIMEOUT))?;
     stream.write_all(&[1])?;
     let mut answer = String::new();
@@ -458,21 +458,22 @@ fn record(
         rows.push(Row::of_median(&format!("{name}: left after"), None, &after, "s", &note));
         let within_s = within.as_secs_f64();
         let holds = latest <= within_s && lefts.iter().all(|left| left.since >= RETURNED);
-        let says = format!("{name}: new sessions avoid it within {within_s:.1} s");
-        findings.push(Finding::new(&says, holds, format!("within {latest:.2} s at the latest")));
+        let claim = format!("{name}: new sessions avoid it within {within_s:.1} s");
+        findings.push(Finding::new(&claim, holds, format!("within {latest:.2} s at the latest")));
         all_failed.push(failed);
     }
-    let says = "no session fails that begins after a path has died or slowed down";
+    let claim = "no session fails that begins after a path has died or slowed down";
     let ours = format!("by change, in their order: {all_failed:?} sessions");
-    findings.push(Finding::new(says, all_failed.iter().all(|failed| *failed == 0), ours));
-    let taken = repeats.iter().map(|repeat| repeat.taken_first).min().unwrap_or(0);
-    let says = "before anything breaks, sessions come over the first path";
-    findings.insert(0, Finding::new(says, taken >= RETURNED, format!("{taken} at least")));
+    findings.push(Finding::new(claim, all_failed.iter().all(|failed| *failed == 0), ours));
+    let over_first = repeats.iter().map(|repeat| repeat.over_first).min().unwrap_or(0);
+    let claim = "before anything breaks, sessions come over the first path";
+    findings
+        .insert(0, Finding::new(claim, over_first >= RETURNED, format!("{over_first} at least")));
     let (more_rows, finding) = returned(repeats);
     rows.extend(more_rows);
     findings.push(finding);
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
@@ -489,8 +490,8 @@ fn returned(repeats: &[Outcome]) -> ([Row; 2], Finding) {
     let rows = [row("both come back", &both[0]), row("its second leg comes back", &both[1])];
     let latest = both.iter().flatten().copied().fold(f64::NAN, f64::max);
     let holds = both.iter().all(|times| times.len() == repeats.len());
-    let says = "once it has proven itself, the first path is taken again";
-    (rows, Finding::new(says, holds, format!("after {latest:.2} s at the latest")))
+    let claim = "once it has proven itself, the first path is taken again";
+    (rows, Finding::new(claim, holds, format!("after {latest:.2} s at the latest")))
 }
 
 #[cfg(test)]
@@ -502,7 +503,7 @@ mod tests {
     const TEXT: &str = include_str!("../../scenarios/stream-failover.toml");
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let topology = include_str!("../../scenarios/stream-wan.toml");
         let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
@@ -514,8 +515,8 @@ mod tests {
         let short = TEXT.replace("inner_watch_s = 7", "inner_watch_s = 5");
         let error = Scenario::parse(&short).unwrap_err().to_string();
         assert!(error.contains("inner_watch_s: 6 to 60"), "{error}");
-        let strange = TEXT.replace("420 ms", "420");
-        let error = Scenario::parse(&strange).unwrap_err().to_string();
+        let altered = TEXT.replace("420 ms", "420");
+        let error = Scenario::parse(&altered).unwrap_err().to_string();
         assert!(error.contains("slow_rtt"), "{error}");
     }
 

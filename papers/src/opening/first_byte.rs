@@ -61,8 +61,8 @@ struct Scenario {
 #[serde(deny_unknown_fields)]
 struct Case {
     name: String,
-    #[serde(default)]
-    entrance: ClientAttachment,
+    #[serde(default, rename = "entrance")]
+    attachment: ClientAttachment,
     /// Profile of the gateway's connections to the first relay.
     gateway: Option<LegProfile>,
     /// Profile of the relays' connections.
@@ -99,8 +99,8 @@ impl Scenario {
     /// Returns the scenario of a quick run, which states what it leaves out.
     fn quick(mut self) -> Self {
         self.sessions = self.sessions_quick;
-        let (kept, left) = self.cases.into_iter().partition(|case| case.quick);
-        self.cases = kept;
+        let (quick, left) = self.cases.into_iter().partition(|case| case.quick);
+        self.cases = quick;
         let left: Vec<Case> = left;
         let names: Vec<&str> = left.iter().map(|case| case.name.as_str()).collect();
         self.assumptions.push(format!("a quick run leaves out: {}", names.join("; ")));
@@ -144,10 +144,10 @@ pub(crate) fn run(
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
     let step = "open sessions";
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         repeat(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(kept.record(|repeats, options| record(&scenario, &topology, options, repeats)))
+    Ok(completed.record(|repeats, options| record(&scenario, &topology, options, repeats)))
 }
 
 fn repeat(
@@ -163,7 +163,8 @@ fn repeat(
     let mut outcome = Outcome { times: Vec::new() };
     for (slot, case) in (0..).zip(&scenario.cases) {
         let chain = start(scenario, case, &context, server.address, slot)?;
-        let sessions = Sessions { scenario, context: &context, entrance: chain.entrance, seed };
+        let sessions =
+            Sessions { scenario, context: &context, dial_address: chain.dial_address, seed };
         sessions.open(scenario.first_sessions)?;
         let name = format!("{}, seed {seed}", case.name);
         outcome.times.push(sessions.on_time(options.quick, &name, checked)?);
@@ -175,7 +176,7 @@ fn repeat(
 struct Sessions<'a> {
     scenario: &'a Scenario,
     context: &'a LabContext,
-    entrance: SocketAddr,
+    dial_address: SocketAddr,
     seed: u64,
 }
 
@@ -187,7 +188,7 @@ impl Sessions<'_> {
             self.context.stop.check()?;
             let file = File { bytes: 1, seed: self.seed };
             let client = &self.scenario.client;
-            let fetched = fetch::fetch(self.context, client, self.entrance, file, QUIET)?;
+            let fetched = fetch::fetch(self.context, client, self.dial_address, file, QUIET)?;
             times.push(as_millis_f64(fetched.fct));
             std::thread::sleep(Duration::from_secs_f64(self.scenario.pause_s));
         }
@@ -243,7 +244,7 @@ fn start(
         server,
         relays: &scenario.relays,
         carriage: Carriage::Split,
-        entrance: case.entrance,
+        attachment: case.attachment,
         leg: &leg(&case.relay),
         gateway: &LegText { accept: None, ..leg(&case.gateway) },
     };
@@ -268,7 +269,7 @@ fn record(
         rows.push(Row::of_median(&format!("{name}: median"), None, &sessions, "ms", &note));
         rows.push(Row::of(&format!("{name}: slowest"), None, &[slowest], "ms", ""));
         if case.held {
-            let says = format!(
+            let claim = format!(
                 "{name}: first byte after at most one end-to-end round trip \
                  and two access handshakes"
             );
@@ -276,7 +277,7 @@ fn record(
                 "slowest {slowest:.1} ms of {end_to_end:.0} + {access:.0} ms, {} sessions",
                 sessions.len()
             );
-            findings.push(Finding::new(&says, slowest <= bar, ours));
+            findings.push(Finding::new(&claim, slowest <= bar, ours));
         }
     }
     let mut assumptions = scenario.assumptions.clone();
@@ -298,8 +299,9 @@ mod tests {
         let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
         assert!(scenario.hosts().all(|host| topology.host(host).is_some()));
         assert_eq!(scenario.bar(&topology).map(|span| span.as_millis()), [240, 40]);
-        let held =
-            |entrance| scenario.cases.iter().any(|case| case.held && case.entrance == entrance);
+        let held = |attachment| {
+            scenario.cases.iter().any(|case| case.held && case.attachment == attachment)
+        };
         assert!(held(ClientAttachment::Forward) && held(ClientAttachment::Tproxy));
         let quick = scenario.clone().quick();
         assert!(quick.cases.len() < scenario.cases.len());

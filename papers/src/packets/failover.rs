@@ -21,7 +21,7 @@ use tradewind_wan::Topology;
 
 use super::traffic::{self, Pace, Pair, Seen};
 use crate::harness::checked::Checked;
-use crate::harness::packets::{Carriage, Coding, Party, Taking, Whole};
+use crate::harness::packets::{Attachment, Carriage, Coding, Party, Whole};
 use crate::harness::process::Service;
 use crate::harness::{
     Experiment, ExperimentError, Finding, LabContext, Observer, ProcessError, Record, Row,
@@ -66,26 +66,26 @@ struct Scenario {
 enum Victim {
     FirstRelay,
     LastRelay,
-    NearGateway(Taking),
-    FarGateway(Taking),
+    NearGateway(Attachment),
+    FarGateway(Attachment),
 }
 
 impl Victim {
     const ALL: [Self; 6] = [
         Self::FirstRelay,
         Self::LastRelay,
-        Self::NearGateway(Taking::Tproxy),
-        Self::NearGateway(Taking::Tun),
-        Self::FarGateway(Taking::Tproxy),
-        Self::FarGateway(Taking::Tun),
+        Self::NearGateway(Attachment::Tproxy),
+        Self::NearGateway(Attachment::Tun),
+        Self::FarGateway(Attachment::Tproxy),
+        Self::FarGateway(Attachment::Tun),
     ];
 
     fn name(self) -> String {
         match self {
             Self::FirstRelay => "the first relay".into(),
             Self::LastRelay => "the last relay".into(),
-            Self::NearGateway(taking) => format!("the near gateway ({})", taking.name()),
-            Self::FarGateway(taking) => format!("the far gateway ({})", taking.name()),
+            Self::NearGateway(attachment) => format!("the near gateway ({})", attachment.name()),
+            Self::FarGateway(attachment) => format!("the far gateway ({})", attachment.name()),
         }
     }
 
@@ -93,10 +93,10 @@ impl Victim {
         matches!(self, Self::FirstRelay | Self::LastRelay)
     }
 
-    const fn taking(self) -> Taking {
+    const fn attachment(self) -> Attachment {
         match self {
-            Self::FirstRelay | Self::LastRelay => Taking::Port,
-            Self::NearGateway(taking) | Self::FarGateway(taking) => taking,
+            Self::FirstRelay | Self::LastRelay => Attachment::Port,
+            Self::NearGateway(attachment) | Self::FarGateway(attachment) => attachment,
         }
     }
 }
@@ -179,15 +179,15 @@ pub(crate) fn run(
         let name = format!("{}, seed {seed}", victim.name());
         checked.in_time(options, &name, || on_lab(&scenario, options, *seed, *victim))
     };
-    let kept = repeats::each("kill", &cases, AT_ONCE, options, observer, work)?;
-    Ok(kept.record(|all, options| record(&scenario, options, all)))
+    let completed = repeats::each("kill", &cases, AT_ONCE, options, observer, work)?;
+    Ok(completed.record(|all, options| record(&scenario, options, all)))
 }
 
 /// The result of a case, with its victim.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     victim: Victim,
-    told: VictimOutcome,
+    outcome: VictimOutcome,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -260,11 +260,11 @@ fn on_lab(
     let times = times?.since(begun);
     let reasons = context.lab.validity()?.reasons;
     let seen = seen?.into_iter().next().unwrap_or_default();
-    let told = match times.returned {
+    let outcome = match times.returned {
         Some(returned) => VictimOutcome::Relay(of_relay(scenario, &seen, times.killed, returned)),
         None => VictimOutcome::Gateway(of_gateway(scenario, &seen, times)),
     };
-    Ok((Outcome { victim, told }, reasons))
+    Ok((Outcome { victim, outcome }, reasons))
 }
 
 /// All processes of a case.
@@ -276,7 +276,7 @@ struct Stage {
     relays: [Option<Service>; 2],
     /// Near and far gateway.
     gateways: [Option<Service>; 2],
-    entrance: SocketAddr,
+    listener: SocketAddr,
 }
 
 impl Stage {
@@ -296,7 +296,7 @@ impl Stage {
             victim,
             relays: [None, None],
             gateways: [None, Some(far)],
-            entrance: callee.application(),
+            listener: callee.application(),
             operator,
             parties,
         };
@@ -313,9 +313,9 @@ impl Stage {
             copies: None,
             uplink: None,
         };
-        let (near, entrance) =
-            caller.near_gateway(context, &stage.operator, &carriage, victim.taking())?;
-        (stage.gateways[0], stage.entrance) = (Some(near), entrance);
+        let (near, listener) =
+            caller.near_gateway(context, &stage.operator, &carriage, victim.attachment())?;
+        (stage.gateways[0], stage.listener) = (Some(near), listener);
         Ok(stage)
     }
 
@@ -331,7 +331,7 @@ impl Stage {
     fn applications(&self, context: &LabContext) -> Result<Pair, ProcessError> {
         let [caller, callee, ..] = &self.parties;
         let to = (&callee.host, callee.application());
-        Pair::open(context, (&caller.host, self.entrance), to, Duration::ZERO)
+        Pair::open(context, (&caller.host, self.listener), to, Duration::ZERO)
     }
 
     /// Halts a gateway for a while, kills the victim, and restarts a relay.
@@ -346,14 +346,14 @@ impl Stage {
         wait(scenario.before_s)?;
         let halted = match self.gateway().map(Service::process) {
             Some(gateway) => {
-                self.expect_taken(context)?;
+                self.expect_interception(context)?;
                 let halted = Instant::now();
                 processes::pause(gateway).map_err(LabError::from)?;
                 wait(scenario.watched_s)?;
                 let goes_on = Instant::now();
                 processes::resume(gateway).map_err(LabError::from)?;
                 wait(scenario.before_s)?;
-                self.expect_taken(context)?;
+                self.expect_interception(context)?;
                 Some([halted, goes_on])
             }
             None => None,
@@ -381,16 +381,16 @@ impl Stage {
 
     /// Fails unless the kernel of the caller's host intercepts packets now: then `nft` lists sets
     /// whose elements expire.
-    fn expect_taken(&self, context: &LabContext) -> Result<(), ProcessError> {
+    fn expect_interception(&self, context: &LabContext) -> Result<(), ProcessError> {
         let [caller, ..] = &self.parties;
-        let told = |why: String| ProcessError::Program { name: "nft".into(), why };
+        let failed = |why: String| ProcessError::Program { name: "nft".into(), why };
         let mut nft = context.lab.command(&caller.host, "nft")?;
         let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
-        let listed = listed.map_err(|error| told(error.to_string()))?.stdout;
+        let listed = listed.map_err(|error| failed(error.to_string()))?.stdout;
         if String::from_utf8_lossy(&listed).contains("expires") {
             return Ok(());
         }
-        Err(told("packets are not taken off their way, where a gateway should do that".into()))
+        Err(failed("packets are not taken off their way, where a gateway should do that".into()))
     }
 
     /// Returns the gateway that is the victim.
@@ -451,33 +451,33 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Outcome]) -> Record 
     let (mut rows, mut findings) = (Vec::new(), Vec::new());
     for victim in Victim::ALL {
         let name = victim.name();
-        let told =
-            all.iter().filter(|outcome| outcome.victim == victim).map(|outcome| outcome.told);
-        let of_relay: Vec<OfRelay> = told
+        let outcomes =
+            all.iter().filter(|outcome| outcome.victim == victim).map(|outcome| outcome.outcome);
+        let of_relay: Vec<OfRelay> = outcomes
             .clone()
-            .filter_map(|told| match told {
+            .filter_map(|outcome| match outcome {
                 VictimOutcome::Relay(of_relay) => Some(of_relay),
                 VictimOutcome::Gateway(_) => None,
             })
             .collect();
-        let of_gateway: Vec<OfGateway> = told
-            .filter_map(|told| match told {
+        let of_gateway: Vec<OfGateway> = outcomes
+            .filter_map(|outcome| match outcome {
                 VictimOutcome::Gateway(of_gateway) => Some(of_gateway),
                 VictimOutcome::Relay(_) => None,
             })
             .collect();
         if victim.is_relay() {
-            tell_relay(&name, &of_relay, &mut rows, &mut findings);
+            add_relay_rows(&name, &of_relay, &mut rows, &mut findings);
         } else {
-            tell_gateway(&name, &of_gateway, &mut rows, &mut findings);
+            add_gateway_rows(&name, &of_gateway, &mut rows, &mut findings);
         }
     }
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
-fn tell_relay(name: &str, all: &[OfRelay], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
+fn add_relay_rows(name: &str, all: &[OfRelay], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
     let resumed: Vec<f64> = all.iter().filter_map(|one| one.resumed_s).collect();
     let silences: Vec<f64> = all.iter().map(|one| one.silence_s * 1e3).collect();
     let [lost, back] = [0, 1].map(|place| all.iter().map(|one| one.lost[place]).sum::<usize>());
@@ -502,7 +502,12 @@ fn tell_relay(name: &str, all: &[OfRelay], rows: &mut Vec<Row>, findings: &mut V
     ));
 }
 
-fn tell_gateway(name: &str, all: &[OfGateway], rows: &mut Vec<Row>, findings: &mut Vec<Finding>) {
+fn add_gateway_rows(
+    name: &str,
+    all: &[OfGateway],
+    rows: &mut Vec<Row>,
+    findings: &mut Vec<Finding>,
+) {
     let halted = all.iter().map(|one| one.halted_s).collect();
     let killed = all.iter().map(|one| one.killed_s).collect();
     for (what, open) in [("hangs", halted), ("is killed", killed)] as [(&str, Vec<f64>); 2] {
@@ -528,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         for victim in Victim::ALL {
             let topology = Topology::parse(&scenario.topology(victim), catalogue()).unwrap();
@@ -551,12 +556,12 @@ mod tests {
         let scenario = Scenario::parse(TEXT).unwrap();
         // The Internet path takes 75 ms and loses each tenth packet; the relay is dead from 2 to 5
         // s, and recovers packets from 6 s on.
-        let told = seen(|at| match (at % 100, at) {
+        let call = seen(|at| match (at % 100, at) {
             (0, 2000..6000) => None,
             (0, _) => Some(150),
             _ => Some(75),
         });
-        let of_relay = of_relay(&scenario, &told, ms(2000), ms(5000));
+        let of_relay = of_relay(&scenario, &call, ms(2000), ms(5000));
         assert_eq!(of_relay.resumed_s, Some(1.15));
         assert_eq!(of_relay.silence_s, 0.02);
         assert_eq!(of_relay.lost, [30, 30]);
@@ -573,12 +578,12 @@ mod tests {
         let times = Times { killed: ms(6005), returned: None, halted };
         let of_gateway = |seen: &Seen| super::of_gateway(&scenario, seen, times);
         // Packets queued in the halted gateway's device arrive, but too late.
-        let told = seen(|at| match at {
+        let call = seen(|at| match at {
             2000..=2700 => Some(4075 - at),
             6000..=6340 => None,
             _ => Some(75),
         });
-        assert_eq!(of_gateway(&told), OfGateway { halted_s: 0.7, killed_s: 0.335 });
+        assert_eq!(of_gateway(&call), OfGateway { halted_s: 0.7, killed_s: 0.335 });
         let untouched = OfGateway { halted_s: 0.0, killed_s: 0.0 };
         assert_eq!(of_gateway(&seen(|_| Some(75))), untouched);
         let shut = seen(|at| (!(2000..4000).contains(&at)).then_some(75));

@@ -17,7 +17,7 @@ use tradewind_wan::Topology;
 use super::traffic::{self, Marks, Pace, Pair, Seen};
 use crate::harness::checked::Checked;
 use crate::harness::fetch::{File, FileServer};
-use crate::harness::packets::{Carriage, Coding, Copies, Party, Taking};
+use crate::harness::packets::{Attachment, Carriage, Coding, Copies, Party};
 use crate::harness::process::Service;
 use crate::harness::{
     Experiment, ExperimentError, Finding, LabContext, Observer, ProcessError, Record, Row,
@@ -195,8 +195,8 @@ pub(crate) fn run(
         let name = format!("{}, {}, seed {seed}", scenario.phone[*phone].name, arm.name());
         checked.in_time(options, &name, || on_lab(&scenario, options, *seed, (*phone, *arm)))
     };
-    let kept = repeats::each(step, &cases, AT_ONCE, options, observer, work)?;
-    Ok(kept.record(|all, options| record(&scenario, options, all)))
+    let completed = repeats::each(step, &cases, AT_ONCE, options, observer, work)?;
+    Ok(completed.record(|all, options| record(&scenario, options, all)))
 }
 
 fn on_lab(
@@ -267,10 +267,11 @@ fn start(
         copies: are_chosen.then_some(&marked),
         uplink: are_chosen.then_some(phone.copies),
     };
-    let (gateway, entrance) = caller.near_gateway(context, &operator, &carriage, Taking::Port)?;
+    let (gateway, listener) =
+        caller.near_gateway(context, &operator, &carriage, Attachment::Port)?;
     services.push(gateway);
     let to = (&callee.host, callee.application());
-    let pair = Pair::open(context, (&caller.host, entrance), to, Duration::ZERO)?;
+    let pair = Pair::open(context, (&caller.host, listener), to, Duration::ZERO)?;
     let marks = Marks { each: scenario.chosen_each, dscp: MARK };
     Ok((services, vec![pair.marked(marks)]))
 }
@@ -299,13 +300,13 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
             all.iter().filter(|run| run.phone == place && run.arm == arm).collect()
         };
         for arm in Arm::ALL {
-            tell(&phone.name, arm, &of(arm), &mut rows);
+            add_rows(&phone.name, arm, &of(arm), &mut rows);
         }
         compare(&phone.name, of, &mut findings);
     }
     let mut assumptions = scenario.assumptions.clone();
     let Pace { count, .. } = scenario.pace(options.quick);
-    assumptions.push(format!("{count} packets a call; {}", scenario.runs.told(options)));
+    assumptions.push(format!("{count} packets a call; {}", scenario.runs.describe(options)));
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
@@ -317,7 +318,7 @@ fn missing_of(runs: &[&Run], place: usize) -> Vec<f64> {
     runs.iter().filter_map(|run| run.missing.map(|missing| missing[place])).collect()
 }
 
-fn tell(phone: &str, arm: Arm, runs: &[&Run], rows: &mut Vec<Row>) {
+fn add_rows(phone: &str, arm: Arm, runs: &[&Run], rows: &mut Vec<Row>) {
     let name = arm.name();
     rows.push(Row::of(&format!("{phone}: file, {name}"), None, &files(runs), "s", ""));
     if arm != Arm::None {
@@ -367,7 +368,7 @@ mod tests {
     const TEXT: &str = include_str!("../../scenarios/jq-mobile.toml");
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         for phone in &scenario.phone {
             let topology = Topology::parse(&scenario.topology(phone), catalogue()).unwrap();

@@ -14,7 +14,7 @@ use tradewind_output::chart::Scale;
 use tradewind_units::{HostId, Timestamp};
 
 use super::traffic::{self, Pace, Pair, Seen};
-use crate::harness::packets::{Carriage, Coding, Party, Taking};
+use crate::harness::packets::{Attachment, Carriage, Coding, Party};
 use crate::harness::process::Service;
 use crate::harness::{
     Experiment, ExperimentError, Figure, Finding, LabContext, NumericError, Observer, ProcessError,
@@ -116,14 +116,14 @@ pub(crate) fn run(
     let cases: Vec<(u64, bool)> =
         seeds.iter().flat_map(|seed| [(*seed, false), (*seed, true)]).collect();
     let step = "carry packets";
-    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, arq), checked| {
+    let completed = repeats::each(step, &cases, 1, options, observer, |(seed, arq), checked| {
         let settle = Duration::from_secs_f64(scenario.settle_s);
         let simulated = simulate(&network, settle, *arq, *seed)?;
         let (lab, reasons) = on_lab(&scenario, &network, options, *arq, *seed)?;
         checked.add(&format!("{}, seed {seed}", with(*arq)), reasons);
         Ok::<_, ExperimentError>(Both { arq: *arq, lab, simulation: simulated })
     })?;
-    Ok(kept.record(|all, options| record(&scenario, &network, options, all)))
+    Ok(completed.record(|all, options| record(&scenario, &network, options, all)))
 }
 
 /// Returns the packets of each path that were sent after the settling time.
@@ -248,10 +248,11 @@ fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) = near.near_gateway(context, &operator, &carriage, Taking::Port)?;
+        let (gateway, listener) =
+            near.near_gateway(context, &operator, &carriage, Attachment::Port)?;
         services.push(gateway);
         let to = (&far.host, far.application());
-        pairs.push(Pair::open(context, (&near.host, entrance), to, path.phase)?);
+        pairs.push(Pair::open(context, (&near.host, listener), to, path.phase)?);
     }
     Ok((services, pairs))
 }
@@ -324,7 +325,7 @@ fn record(
         network.groups.len(),
         network.on_s - scenario.settle_s,
         scenario.times_the_losses,
-        scenario.runs.told(options),
+        scenario.runs.describe(options),
     ));
     let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
     let figure = Figure {
@@ -391,19 +392,19 @@ fn compare(arq: bool, such: &[&Both], rows: &mut Vec<Row>, findings: &mut Vec<Fi
     }
     let [lab, simulation] = [lab, simulation].map(|runs| together(runs.into_iter()));
     let (Some(ours), Some(theirs)) = (estimate(&lab), estimate(&simulation)) else { return };
-    let told =
+    let describe =
         |place: &str, it: Estimate| format!("{place} {:.1} ± {:.1} %", it.percent, 1.96 * it.error);
-    let both = format!("{}, {}", told("lab", ours), told("simulation", theirs));
-    let says = format!("{with}: simulation and lab agree on the part recovered");
-    findings.push(Finding::new(&says, agree(ours, theirs), both));
+    let both = format!("{}, {}", describe("lab", ours), describe("simulation", theirs));
+    let claim = format!("{with}: simulation and lab agree on the part recovered");
+    findings.push(Finding::new(&claim, agree(ours, theirs), both));
     let least = if arq { 95.0 } else { 78.0 };
-    let says = format!("{with}: at least {least} % of all losses recovered within one round trip");
-    findings.push(Finding::new(&says, ours.percent >= least, told("lab", ours)));
+    let claim = format!("{with}: at least {least} % of all losses recovered within one round trip");
+    findings.push(Finding::new(&claim, ours.percent >= least, describe("lab", ours)));
     let back: Vec<&Loss> = lab.iter().filter(|loss| loss.is_recovered()).collect();
     let soon = share(back.iter().map(|loss| loss.after.is_some_and(|after| after <= 0.5)));
-    let says = format!("{with}: at least 95 % of these within half a round trip");
+    let claim = format!("{with}: at least 95 % of these within half a round trip");
     let soon = soon.unwrap_or(f64::NAN);
-    findings.push(Finding::new(&says, soon >= 95.0, format!("{soon:.1} %")));
+    findings.push(Finding::new(&claim, soon >= 95.0, format!("{soon:.1} %")));
 }
 
 #[cfg(test)]
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let network = scenario.network(NETWORK, false).unwrap();
         let quick = scenario.network(NETWORK, true).unwrap();
@@ -447,8 +448,8 @@ mod tests {
             came: vec![Some(ms(52)), Some(ms(80)), None],
         };
         let fates = fates_of(&seen, &path, ms(7));
-        let told: Vec<_> = fates.iter().map(|fate| (fate.came, fate.back.is_some())).collect();
-        assert_eq!(told, [(true, false), (false, true), (false, false)]);
+        let arrivals: Vec<_> = fates.iter().map(|fate| (fate.came, fate.back.is_some())).collect();
+        assert_eq!(arrivals, [(true, false), (false, true), (false, false)]);
         let losses = recovery::losses(&[(path, fates)]);
         assert_eq!(losses.len(), 2);
         // Due at 60 ms, back at 80: a fifth of the round trip of 100.

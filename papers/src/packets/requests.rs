@@ -41,18 +41,18 @@ pub(super) struct Pair {
     client: HostId,
     /// The address that the client dials: the server itself, or a program that carries connections
     /// there.
-    entrance: SocketAddr,
+    dial_address: SocketAddr,
     listener: TcpListener,
 }
 
 impl Pair {
-    /// Opens the server's listener at `address` on its host; the client dials `entrance`.
+    /// Opens the server's listener at `address` on its host; the client dials `dial_address`.
     ///
     /// # Errors
-    /// When a host does not exist, or the address is taken.
+    /// When a host does not exist, or the address is in use.
     pub(super) fn open(
         context: &LabContext,
-        (client, entrance): (&HostId, SocketAddr),
+        (client, dial_address): (&HostId, SocketAddr),
         (server, address): (&HostId, SocketAddr),
     ) -> Result<Self, ProcessError> {
         let listener = context.lab.enter(server, || TcpListener::bind(address))?;
@@ -61,7 +61,7 @@ impl Pair {
             Ok(listener)
         });
         let listener = listener.map_err(|error| failed("listen at", address, error))?;
-        Ok(Self { client: client.clone(), entrance, listener })
+        Ok(Self { client: client.clone(), dial_address, listener })
     }
 
     /// Requests all files and returns the results of those that count.
@@ -71,7 +71,7 @@ impl Pair {
             for number in 0..asking.first + asking.requests {
                 context.stop.check()?;
                 let one = self.ask_once(asking);
-                let one = one.map_err(|error| failed("ask", self.entrance, error))?;
+                let one = one.map_err(|error| failed("ask", self.dial_address, error))?;
                 files.extend((number >= asking.first).then_some(one));
             }
             Ok(files)
@@ -81,7 +81,7 @@ impl Pair {
 
     fn ask_once(&self, asking: Asking) -> io::Result<File> {
         let begun = Instant::now();
-        let is_whole = match fetch(self.entrance, asking) {
+        let is_whole = match fetch(self.dial_address, asking) {
             Ok(()) => true,
             Err(error) if is_silence(&error) => false,
             Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use tradewind_wan::Topology;
 
 use super::traffic::{self, Pace, Pair, Seen};
 use crate::harness::checked::Checked;
-use crate::harness::packets::{Carriage, Coding, Party, Taking};
+use crate::harness::packets::{Attachment, Carriage, Coding, Party};
 use crate::harness::process::Service;
 use crate::harness::{
     Experiment, ExperimentError, Finding, LabContext, Observer, ProcessError, Record, Row,
@@ -126,9 +126,9 @@ impl Scenario {
     }
 
     fn services(&self, quick: bool) -> Vec<&'static str> {
-        let is_taken =
+        let is_included =
             |service: &&str| !quick || self.quick.services.iter().any(|it| it == service);
-        SERVICES.into_iter().filter(is_taken).collect()
+        SERVICES.into_iter().filter(is_included).collect()
     }
 
     fn topology(&self, point: Point) -> String {
@@ -196,7 +196,7 @@ struct Run {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, the lab or what runs on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -214,8 +214,8 @@ pub(crate) fn run(
         let name = format!("{}, {service}, seed {seed}", point.name());
         checked.in_time(options, &name, || on_lab(&scenario, options, *seed, (*point, service)))
     };
-    let kept = repeats::each("send", &cases, AT_ONCE, options, observer, work)?;
-    Ok(kept.record(|all, options| record(&scenario, options, all)))
+    let completed = repeats::each("send", &cases, AT_ONCE, options, observer, work)?;
+    Ok(completed.record(|all, options| record(&scenario, options, all)))
 }
 
 fn on_lab(
@@ -264,10 +264,11 @@ fn start(
         copies: None,
         uplink: None,
     };
-    let (gateway, entrance) = sender.near_gateway(context, &operator, &carriage, Taking::Port)?;
+    let (gateway, listener) =
+        sender.near_gateway(context, &operator, &carriage, Attachment::Port)?;
     services.push(gateway);
     let to = (&receiver.host, receiver.application());
-    Ok((services, Pair::open(context, (&sender.host, entrance), to, Duration::ZERO)?))
+    Ok((services, Pair::open(context, (&sender.host, listener), to, Duration::ZERO)?))
 }
 
 /// Fate of the packets that were sent from `begins` on.
@@ -306,7 +307,7 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
         findings.extend(compare(point, &means));
     }
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told(options));
+    assumptions.push(scenario.runs.describe(options));
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
@@ -328,14 +329,15 @@ fn compare(point: Point, means: &[(&'static str, Outcome)]) -> Option<Finding> {
     let (service, best) = fixed()
         .filter(|(_, outcome)| outcome.missed <= least + POINT)
         .min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms))?;
-    let tell = |outcome: &Outcome| format!("{:.2} %, {:.1} ms", outcome.missed, outcome.median_ms);
+    let describe =
+        |outcome: &Outcome| format!("{:.2} %, {:.1} ms", outcome.missed, outcome.median_ms);
     Some(Finding::new(
         &format!(
             "{}: auto misses at most a point more than the best service, at most 10 ms later",
             point.name()
         ),
         auto.missed <= best.missed + POINT && auto.median_ms <= best.median_ms + LATER_MS,
-        format!("{}; {service} {}", tell(auto), tell(best)),
+        format!("{}; {service} {}", describe(auto), describe(best)),
     ))
 }
 
@@ -346,7 +348,7 @@ mod tests {
     const TEXT: &str = include_str!("../../scenarios/packet-uplink.toml");
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         for point in scenario.points(false).into_iter().chain(scenario.points(true)) {
             let topology = Topology::parse(&scenario.topology(point), catalogue()).unwrap();
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_come_late_or_not_are_told_apart() {
+    fn late_and_lost_packets_are_distinguished() {
         let at = |ms: u64| Duration::from_millis(ms);
         let sent: Vec<Duration> = (0..10).map(|second| at(1000 * second)).collect();
         let mut came: Vec<Option<Duration>> =
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_held_to_the_service_that_misses_least_or_is_soonest_of_like_ones() {
+    fn auto_is_compared_with_the_best_service() {
         let point = Point { load: 0.7, loss: 0.01, budget_ms: 400.0 };
         let outcome = |missed, median_ms| Outcome { missed, lost: missed, median_ms };
         let holds = |auto: Outcome| {

@@ -30,8 +30,8 @@ pub(crate) fn run(
     let scenario = if options.quick { scenario.quick() } else { scenario };
     let seeds = scenario.runs.seeds(options);
     let step = "measure rates";
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         repeat::run(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(kept.record(|repeats, options| outcome::record(&scenario, options, repeats)))
+    Ok(completed.record(|repeats, options| outcome::record(&scenario, options, repeats)))
 }

@@ -11,7 +11,7 @@ use crate::harness::{Figure, Finding, Record, Row, RunOptions, Spot};
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     let mut figures = vec![figure("rate, medians", &scenario.x_label, Scale::Names)];
     let mut rows: Vec<Row> = (0..scenario.cases.len()).map(|case| rates.row(case)).collect();
     for (index, case) in scenario.cases.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Rates<'_> {
             };
             push("all", &Interval::sum);
             for (place, flow) in case.flows.iter().enumerate() {
-                push(&flow.told(), &|it| it.mbps[place]);
+                push(&flow.describe(), &|it| it.mbps[place]);
             }
         }
         rows
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn sum_that_moves_after_slow_start_is_not_steady() {
+    fn moving_sum_is_not_steady() {
         let scenario = Scenario::parse(VMCAP).unwrap();
         let steady = |sum: fn(f64) -> f64| {
             let repeats = [repeat(&scenario, sum)];

@@ -133,7 +133,7 @@ impl<'a> Running<'a> {
             server: server.address,
             relays: &flow.relays,
             carriage: flow.carriage,
-            entrance: ClientAttachment::Forward,
+            attachment: ClientAttachment::Forward,
             leg: &leg,
             gateway: &LegText::default(),
         };
@@ -148,7 +148,7 @@ impl<'a> Running<'a> {
             self.ended_bytes = self.received();
             self.fetches.clear();
         } else if self.fetches.is_empty() && now_s >= self.flow.from_s {
-            let start = |_| LongFetch::start(context, &self.flow.to, self.chain.entrance);
+            let start = |_| LongFetch::start(context, &self.flow.to, self.chain.dial_address);
             self.fetches = (0..self.flow.connections).map(start).collect::<Result<_, _>>()?;
         }
         Ok(())

@@ -116,7 +116,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Describes it in a few words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let until = self.until_s.map(|until_s| format!(" to {until_s}")).unwrap_or_default();
         let when = match (self.from_s > 0.0, self.until_s) {
             (false, None) => String::new(),

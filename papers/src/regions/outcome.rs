@@ -26,7 +26,7 @@ const HOMOGENEOUS: f64 = 1.2;
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     if options.quick {
         let count = scenario.regions.len();
         assumptions.push(format!(
@@ -237,7 +237,7 @@ impl Rates<'_> {
             shares.entry(control).or_default().push((&strategy.name, share));
         }
         let finding = |(control, shares): (&str, Vec<(&str, f64)>)| {
-            let said: Vec<String> = shares
+            let by_pair: Vec<String> = shares
                 .iter()
                 .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
                 .collect();
@@ -247,7 +247,7 @@ impl Rates<'_> {
                  connections and of the VM allow, at least",
                 100.0 * LEAST_SHARE
             );
-            Finding::new(&paper, holds, format!("slowest pair of each: {}", said.join(", ")))
+            Finding::new(&paper, holds, format!("slowest pair of each: {}", by_pair.join(", ")))
         };
         shares.into_iter().map(finding).collect()
     }

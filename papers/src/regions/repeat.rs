@@ -72,13 +72,13 @@ fn measure(
         server: server.address,
         relays: if strategy.connections.is_some() { &relays } else { &[] },
         carriage: Carriage::Split,
-        entrance: ClientAttachment::Forward,
+        attachment: ClientAttachment::Forward,
         leg: &relay,
         gateway: &gateway,
     };
     let chain = chain.start(context)?;
     let settle = Duration::from_secs_f64(scenario.settle_s.max(strategy.settle_s));
     let span = Duration::from_secs_f64(scenario.measure_s);
-    let rate = fetch::steady_rate(context, receiver, chain.entrance, settle, span)?;
+    let rate = fetch::steady_rate(context, receiver, chain.dial_address, settle, span)?;
     Ok((rate.as_mbps(), context.lab.validity()?.reasons))
 }

@@ -189,7 +189,7 @@ mod tests {
     const TUNED: &str = include_str!("../../scenarios/trn-tuned.toml");
 
     #[test]
-    fn the_built_in_scenarios_hold_together() {
+    fn built_in_scenarios_are_consistent() {
         let single = Scenario::parse(SINGLE).unwrap();
         assert_eq!((single.regions.len(), single.pairs().len()), (11, 110));
         assert!(single.strategies.iter().all(|strategy| strategy.connections.is_none()));

@@ -30,8 +30,8 @@ pub(crate) fn run(
     let topology = experiment.read_topology(options, &scenario.topology, lacks)?;
     let seeds = scenario.runs.seeds(options);
     let step = "fetch alone and beside others";
-    let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
+    let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         repeat::run(&scenario, &topology, options, *seed, checked)
     })?;
-    Ok(kept.record(|repeats, options| outcome::record(&scenario, &topology, options, repeats)))
+    Ok(completed.record(|repeats, options| outcome::record(&scenario, &topology, options, repeats)))
 }

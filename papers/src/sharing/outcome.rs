@@ -70,7 +70,7 @@ pub(super) fn record(
     }
     findings.extend(hurt(scenario, repeats));
     let mut assumptions = scenario.assumptions.clone();
-    assumptions.push(scenario.runs.told_of_medians(options));
+    assumptions.push(scenario.runs.describe_medians(options));
     assumptions.push(
         "the least time counts handshakes of all legs that are not warm, one round trip, and the \
          file at the link's rate"

@@ -216,7 +216,7 @@ impl Here<'_> {
             server: self.server,
             relays: &self.scenario.relays,
             carriage: Carriage::Split,
-            entrance: ClientAttachment::Forward,
+            attachment: ClientAttachment::Forward,
             leg: &leg,
             gateway: &LegText::default(),
         };
@@ -227,7 +227,7 @@ impl Here<'_> {
     fn fetch(&self, chain: &Chain, bytes: u64) -> Result<f64, ProcessError> {
         let file = File { bytes, seed: self.seed };
         let client = &self.scenario.client;
-        let fetched = fetch::fetch(self.context, client, chain.entrance, file, QUIET)?;
+        let fetched = fetch::fetch(self.context, client, chain.dial_address, file, QUIET)?;
         if !fetched.content_ok {
             let name = format!("relays to {client}");
             return Err(ProcessError::Program { name, why: "the file came altered".to_owned() });

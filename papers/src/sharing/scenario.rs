@@ -143,12 +143,12 @@ mod tests {
     const TEXT: &str = include_str!("../../scenarios/cdd-fair.toml");
 
     #[test]
-    fn the_built_in_scenario_has_all_that_it_names() {
+    fn built_in_scenario_names_exist() {
         let topology = include_str!("../../scenarios/cdd-fair-wan.toml");
         let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
         assert_eq!(check(&Scenario::parse(TEXT).unwrap(), &topology), None);
-        let strange = TEXT.replace("link = \"shared\"", "link = \"other\"");
-        let what = check(&Scenario::parse(&strange).unwrap(), &topology);
+        let altered = TEXT.replace("link = \"shared\"", "link = \"other\"");
+        let what = check(&Scenario::parse(&altered).unwrap(), &topology);
         assert_eq!(what.as_deref(), Some("no link `other` with a rate"));
     }
 
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn missing_reference_is_refused() {
-        let strange = TEXT.replace("reference = \"8 x Cubic", "reference = \"9 x Cubic");
-        let error = Scenario::parse(&strange).unwrap_err();
+        let altered = TEXT.replace("reference = \"8 x Cubic", "reference = \"9 x Cubic");
+        let error = Scenario::parse(&altered).unwrap_err();
         assert!(error.to_string().contains("no `9 x Cubic"), "{error}");
     }
 }

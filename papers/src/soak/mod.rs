@@ -1,6 +1,6 @@
 //! A soak: sessions of all kinds for a long time, with faults of the network and of relays.
 //!
-//! Chains of a gateway and two relays run side by side, one for each kind of leg and entrance. In
+//! Chains of a gateway and two relays run side by side, one for each kind of leg and attachment. In
 //! each round clients open new sessions as old ones end ([`session`]), and [`faults`] follow each
 //! other; then the load stops, and the resources that each process still holds are recorded
 //! ([`process`]). No byte may be altered, no stream end early, no session break without a fault
@@ -56,8 +56,8 @@ fn soak(
     let lab_context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
     let server = Server::start(&lab_context, &scenario.server)?;
     let mut chains = start_chains(&lab_context, scenario, &server)?;
-    let entrances = chains.iter().map(|chain| chain.entrance).collect();
-    let sessions = Sessions::new(&lab_context, scenario, seed, entrances);
+    let dial_addresses = chains.iter().map(|chain| chain.dial_address).collect();
+    let sessions = Sessions::new(&lab_context, scenario, seed, dial_addresses);
     let mut faults = Faults::new(&lab_context, scenario);
     let mut rounds = Vec::new();
     let count = scenario.rounds(options.quick);
@@ -95,7 +95,7 @@ fn start_chains(
             server: server.address,
             relays: &scenario.relays,
             carriage: Carriage::Split,
-            entrance: known.entrance,
+            attachment: known.attachment,
             leg: &LegText { accept: Some(accept), dial: dial.clone(), to: Vec::new() },
             gateway: &LegText { accept: None, dial, to: Vec::new() },
         };

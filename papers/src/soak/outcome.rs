@@ -18,7 +18,7 @@ const AFTERMATH: Duration = Duration::from_secs(5);
 /// arrive over a warm connection while its acknowledgement is lost.
 const OPENING: Duration = Duration::from_millis(500);
 /// The number of sessions broken without a fault that are reported.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 /// Memory that a process may gain from the second rest to the last: a share, and bytes beyond it.
 const GAIN: f64 = 0.1;
 const GAIN_BYTES: f64 = 4e6;
@@ -75,7 +75,7 @@ impl Soaked {
     }
 
     /// Describes a session, and the last fault that began before it ended.
-    fn told(&self, session: &Ended) -> String {
+    fn describe(&self, session: &Ended) -> String {
         let lasted = (session.ended - session.begun).as_secs_f64();
         let what = format!(
             "{} over the {} chain, {lasted:.1} s long",
@@ -127,10 +127,10 @@ fn session_rows(soaked: &Soaked) -> Vec<Row> {
     ends.into_iter()
         .map(|(kind, ends)| {
             let all: usize = ends.values().sum();
-            let told = ends.iter().filter(|(end, _)| **end != End::Done);
-            let told: Vec<String> =
-                told.map(|(end, count)| format!("{count} {}", end.name())).collect();
-            let note = told.join(", ");
+            let failures = ends.iter().filter(|(end, _)| **end != End::Done);
+            let failures: Vec<String> =
+                failures.map(|(end, count)| format!("{count} {}", end.name())).collect();
+            let note = failures.join(", ");
             Row::of(&format!("sessions: {}", kind.name()), None, &[all as f64], "", &note)
         })
         .collect()
@@ -179,10 +179,11 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
     let broken: Vec<&Ended> =
         soaked.sessions().filter(|session| session.end == End::Broken).collect();
     let unexplained: Vec<String> = (broken.iter().filter(|session| !soaked.explains(session)))
-        .map(|session| soaked.told(session))
+        .map(|session| soaked.describe(session))
         .collect();
     let without = unexplained.len();
-    let few: String = unexplained.iter().take(TOLD).map(|told| format!("; {told}")).collect();
+    let few: String =
+        unexplained.iter().take(SHOWN).map(|session| format!("; {session}")).collect();
     let of_all = |count: u64| format!("{count} of {all} sessions");
     vec![
         Finding::new("no byte is altered", altered == 0 && all > 0, of_all(altered)),
@@ -228,14 +229,14 @@ fn accounted(soaked: &Soaked) -> Finding {
         }
         for sample in &round.rest {
             if !sample.is_accounted() {
-                let Sample { name, told, resting, .. } = sample;
-                wrong.push(format!("{name}: {told:?}, {resting} rest"));
+                let Sample { name, counts, resting, .. } = sample;
+                wrong.push(format!("{name}: {counts:?}, {resting} rest"));
             }
         }
         for (chain, opened) in soaked.chains.iter().zip(&opened) {
             let chain = &chain.name;
             let gateway = round.rest.iter().find(|sample| sample.name == gateway_of(chain));
-            let accepted = gateway.map_or(0, |sample| sample.told.accepted);
+            let accepted = gateway.map_or(0, |sample| sample.counts.accepted);
             if accepted != *opened {
                 wrong.push(format!("{chain}: {opened} opened, {accepted} accepted"));
             }

@@ -30,7 +30,7 @@ pub(super) struct Sample {
     /// Memory, in bytes.
     pub(super) memory: u64,
     /// Its metrics.
-    pub(super) told: ConnectionCounts,
+    pub(super) counts: ConnectionCounts,
     /// Idle connections to it, as reported by the previous process on the chain: a relay counts
     /// each as one that it serves.
     pub(super) resting: u64,
@@ -40,12 +40,12 @@ impl Sample {
     /// Returns the descriptors without those of idle connections, on either side, and of idle
     /// pipes.
     pub(super) const fn descriptors_in_use(&self) -> u64 {
-        self.descriptors.saturating_sub(self.resting + self.told.ready + 2 * self.told.pipes)
+        self.descriptors.saturating_sub(self.resting + self.counts.ready + 2 * self.counts.pipes)
     }
 
     /// Returns whether it has an outcome for each accepted connection that is not idle.
     pub(super) const fn is_accounted(&self) -> bool {
-        self.told.open == self.resting && self.told.accepted == self.told.ended + self.resting
+        self.counts.open == self.resting && self.counts.accepted == self.counts.ended + self.resting
     }
 }
 
@@ -60,31 +60,31 @@ pub(super) struct ConnectionCounts {
     pub(super) open: u64,
     /// Idle connections to the next relay, ready for a session.
     pub(super) ready: u64,
-    /// Idle pipes, kept for reuse.
+    /// Idle pipes, retained for reuse.
     pub(super) pipes: u64,
 }
 
 impl ConnectionCounts {
     /// Parses a metrics page.
     fn read(page: &str) -> Self {
-        let mut told = Self::default();
+        let mut counts = Self::default();
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let Some((name, value)) = line.rsplit_once(' ') else { continue };
             let value = value.parse::<f64>().unwrap_or(0.0) as u64;
             let name = name.split('{').next().unwrap_or(name);
             if name.ends_with("_accepted_total") {
-                told.accepted += value;
+                counts.accepted += value;
             } else if name.ends_with("_sessions_total") {
-                told.ended += value;
+                counts.ended += value;
             } else if name.ends_with("_open_sessions") {
-                told.open += value;
+                counts.open += value;
             } else if name.ends_with("_warm_resting") {
-                told.ready += value;
+                counts.ready += value;
             } else if name.ends_with("_resting_pipes") {
-                told.pipes += value;
+                counts.pipes += value;
             }
         }
-        told
+        counts
     }
 }
 
@@ -140,10 +140,10 @@ fn settled(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample
         lab_context.stop.check()?;
         let now = samples(lab_context, chain)?;
         let is_same = |(one, other): (&Sample, &Sample)| {
-            (one.told, one.descriptors) == (other.told, other.descriptors)
+            (one.counts, one.descriptors) == (other.counts, other.descriptors)
         };
         let is_quiet = before.len() == now.len() && before.iter().zip(&now).all(is_same);
-        let is_at_rest = now.iter().all(|sample| sample.told.open == sample.resting);
+        let is_at_rest = now.iter().all(|sample| sample.counts.open == sample.resting);
         if (is_quiet && is_at_rest) || began.elapsed() > LONGEST_REST {
             return Ok(now);
         }
@@ -156,16 +156,16 @@ fn settled(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample
 fn samples(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample>, ProcessError> {
     let (mut samples, mut resting) = (Vec::new(), 0);
     for Process { name, host, process, metrics } in chain {
-        let told = ConnectionCounts::read(&page(lab_context, host, *metrics)?);
+        let counts = ConnectionCounts::read(&page(lab_context, host, *metrics)?);
         samples.push(Sample {
             name: name.clone(),
             process: *process,
             descriptors: descriptors::count(*process).map_err(LabError::from)?,
             memory: usage::memory(*process).map_err(LabError::from)?.resident.as_u64(),
-            told,
+            counts,
             resting,
         });
-        resting = told.ready;
+        resting = counts.ready;
     }
     Ok(samples)
 }
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn idle_connections_are_accounted_for() {
-        let sample = |told, resting| Sample {
+        let sample = |counts, resting| Sample {
             name: "first relay, warm".to_owned(),
             process: 1,
             descriptors: 20,
             memory: 0,
-            told,
+            counts,
             resting,
         };
-        let told = ConnectionCounts { accepted: 9, ended: 7, open: 2, ready: 3, pipes: 4 };
-        assert!(sample(told, 2).is_accounted());
-        assert_eq!(sample(told, 2).descriptors_in_use(), 7);
-        assert!(!sample(told, 1).is_accounted());
-        let lost = ConnectionCounts { ended: 6, ..told };
+        let counts = ConnectionCounts { accepted: 9, ended: 7, open: 2, ready: 3, pipes: 4 };
+        assert!(sample(counts, 2).is_accounted());
+        assert_eq!(sample(counts, 2).descriptors_in_use(), 7);
+        assert!(!sample(counts, 1).is_accounted());
+        let lost = ConnectionCounts { ended: 6, ..counts };
         assert!(!sample(lost, 2).is_accounted());
     }
 }

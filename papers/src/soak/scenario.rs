@@ -57,9 +57,9 @@ pub(super) struct Scenario {
 pub(super) struct Chain {
     /// Its name.
     pub(super) name: String,
-    /// The client's entrance to it.
-    #[serde(default)]
-    pub(super) entrance: ClientAttachment,
+    /// How the client's connections get to it.
+    #[serde(default, rename = "entrance")]
+    pub(super) attachment: ClientAttachment,
     /// The dial settings of its gateway and relays; they accept with the same encryption.
     pub(super) leg: LegProfile,
 }
@@ -110,7 +110,7 @@ impl What {
 }
 
 impl Chain {
-    /// Returns whether idle connections to its relays are kept ready.
+    /// Returns whether idle connections to its relays are held ready.
     pub(super) const fn is_warm(&self) -> bool {
         self.leg.warm.is_some()
     }

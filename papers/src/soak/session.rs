@@ -128,12 +128,12 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    fn read_exactly(&mut self, mut room: &mut [u8]) -> Result<(), End> {
+    fn read_exactly(&mut self, mut buffer: &mut [u8]) -> Result<(), End> {
         let mut since = Instant::now();
-        while !room.is_empty() {
-            match self.stream.read(room) {
+        while !buffer.is_empty() {
+            match self.stream.read(buffer) {
                 Ok(0) => return Err(End::Early),
-                Ok(count) => (room, since) = (&mut room[count..], Instant::now()),
+                Ok(count) => (buffer, since) = (&mut buffer[count..], Instant::now()),
                 Err(error) => self.wait_or_give_up(&error, since)?,
             }
         }
@@ -142,11 +142,11 @@ impl Talk<'_> {
 
     /// Reads a content, pausing after each block, and compares it.
     fn compare(&mut self, content: Content, rest: Duration) -> Result<(), End> {
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for block in content {
-            room.resize(block.len(), 0);
-            self.read_exactly(&mut room)?;
-            if room != block {
+            buffer.resize(block.len(), 0);
+            self.read_exactly(&mut buffer)?;
+            if buffer != block {
                 return Err(End::Altered);
             }
             std::thread::sleep(rest);
@@ -248,7 +248,7 @@ impl Server {
     /// Starts the server on `host`.
     ///
     /// # Errors
-    /// When the host does not exist or the port is taken.
+    /// When the host does not exist or the port is in use.
     pub(super) fn start(lab_context: &LabContext, host: &HostId) -> Result<Self, ProcessError> {
         let address = SocketAddr::new(IpAddr::V4(lab_context.lab.address_v4(host)?), SERVER_PORT);
         let failed = |source| ProcessError::Carry {
@@ -337,17 +337,17 @@ pub(super) struct Sessions<'a> {
     at_once: u16,
     largest: u64,
     seed: u64,
-    entrances: Vec<SocketAddr>,
+    dial_addresses: Vec<SocketAddr>,
     next: AtomicU64,
 }
 
 impl<'a> Sessions<'a> {
-    /// Creates sessions over chains with these entrances.
+    /// Creates sessions over chains with these addresses.
     pub(super) fn new(
         lab_context: &'a LabContext,
         scenario: &'a Scenario,
         seed: u64,
-        entrances: Vec<SocketAddr>,
+        dial_addresses: Vec<SocketAddr>,
     ) -> Self {
         Self {
             lab_context,
@@ -355,7 +355,7 @@ impl<'a> Sessions<'a> {
             at_once: scenario.sessions,
             largest: scenario.largest.as_u64(),
             seed,
-            entrances,
+            dial_addresses,
             next: AtomicU64::new(0),
         }
     }
@@ -385,7 +385,7 @@ impl<'a> Sessions<'a> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(self.seed.wrapping_mul(1 << 32) ^ number);
         let kind = Kind::ALL[random.draw(Kind::ALL.len())];
-        let chain = random.draw(self.entrances.len());
+        let chain = random.draw(self.dial_addresses.len());
         // Sizes are distributed over all orders of magnitude.
         let size = (self.largest as f64).powf(random.fraction()).max(2.0) as u64;
         let size = if kind == Kind::Small { size.min(500) } else { size };
@@ -400,7 +400,7 @@ impl<'a> Sessions<'a> {
 
     fn act(&self, kind: Kind, chain: usize, size: u64, seed: u64) -> Result<(), End> {
         let stop = || self.lab_context.stop.is_set();
-        let stream = TcpStream::connect_timeout(&self.entrances[chain], QUIET);
+        let stream = TcpStream::connect_timeout(&self.dial_addresses[chain], QUIET);
         let stream = stream.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => End::Stuck,
             _ => End::Broken,

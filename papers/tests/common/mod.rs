@@ -65,7 +65,7 @@ pub(crate) fn is_tradewind_built(test: &str) -> bool {
     let is_built = Path::new(PROGRAM).with_file_name("tradewind").is_file();
     if !is_built {
         let line = format!("SKIPPED {test}: `tradewind` is not built\n");
-        let _heard = std::io::stderr().write_all(line.as_bytes());
+        let _written = std::io::stderr().write_all(line.as_bytes());
     }
     is_built
 }

@@ -13,7 +13,7 @@ mod inventory;
 mod packets;
 mod tables;
 
-use super::kept::Kept;
+use super::stored_plan::StoredPlan;
 use super::write;
 use crate::output::{BadFile, OrBadFile as _, Outcome};
 use inventory::read_inventory;
@@ -41,7 +41,8 @@ pub(crate) struct ConfigureArgs {
 }
 
 pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
-    let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
+    let StoredPlan { read, problem, plan, packets } =
+        StoredPlan::read(&args.plan, args.problem.as_deref())?;
     let inventory = read_inventory(&args.inventory)?;
     let inputs = problem.inputs();
     let streams = compile(&plan, problem.flows(), &inputs.legs, &inventory.streams);

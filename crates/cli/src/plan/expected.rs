@@ -60,7 +60,7 @@ impl ExpectedArgs {
         read.file.inputs = with_flows(&read.file.inputs, forecast.planned_flows());
         read.asked.flows = Some(as_log(&forecast));
         read.forecast = Some(forecast.summary());
-        tell(&forecast);
+        note_forecast(&forecast);
         Ok(read)
     }
 }
@@ -87,20 +87,20 @@ pub(super) fn with_log(
 
 /// Reads the problem of a plan's file that was made for expected flows, which the file holds as a
 /// log of one period.
-pub(super) fn of_kept(
+pub(super) fn of_stored(
     text: &str,
     flows: &str,
     load: &mut Load<'_>,
 ) -> Result<ProblemFile, FileError> {
     let log = Log { name: "flows", text: flows };
     let (mut file, past) = parse_with_log(text, &Catalogue::builtin(), load, log)?;
-    let kept = History::new(&past, ALL_IN_ONE).map(|history| history.flows_of(0));
-    let kept = named(&kept.unwrap_or_default());
-    file.inputs = with_flows(&file.inputs, kept);
+    let stored = History::new(&past, ALL_IN_ONE).map(|history| history.flows_of(0));
+    let stored = named(&stored.unwrap_or_default());
+    file.inputs = with_flows(&file.inputs, stored);
     Ok(file)
 }
 
-/// The period of a kept log: its flows begin at zero.
+/// The period of a stored log: its flows begin at zero.
 const ALL_IN_ONE: Duration = Duration::from_secs(1);
 
 /// Formats the expected flows as a log of one period.
@@ -112,7 +112,7 @@ fn as_log(forecast: &Forecast) -> String {
     format!("time_s,source,destination,volume_bytes\n{rows}")
 }
 
-fn tell(forecast: &Forecast) {
+fn note_forecast(forecast: &Forecast) {
     let (from, to) = (forecast.begins, forecast.begins + forecast.period);
     let tried = match forecast.trials[0].error_ratio {
         Some(ratio) => {

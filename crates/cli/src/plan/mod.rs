@@ -4,11 +4,11 @@ mod compare;
 mod configure;
 mod expected;
 mod joint;
-pub(crate) mod kept;
 pub(crate) mod packets;
 pub(crate) mod problem;
 mod regret;
 pub(crate) mod show;
+pub(crate) mod stored_plan;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ impl AskedArgs {
     /// Reads the problem, and prints the basis of its figures.
     fn read(&self, budget: Option<Money>) -> Result<Read, BadFile> {
         let read = self.expected.read(self.file(), budget)?;
-        read.tell();
+        read.note_basis();
         Ok(read)
     }
 
@@ -160,10 +160,10 @@ fn one(args: &PlanArgs) -> Outcome {
     let mut answer = planned(args, &read, begun)?;
     answer.forecast.clone_from(&read.forecast);
     answer.set_prices(&read.file.inputs);
-    tell_unpaid_hours(&read, &answer);
+    note_unpaid_hours(&read, &answer);
     if let Some(out) = &args.out {
-        let kept = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
-        write(out, &serde_json::to_string_pretty(&kept)?)?;
+        let with_problem = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
+        write(out, &serde_json::to_string_pretty(&with_problem)?)?;
     }
     match args.output {
         Format::Json => output::json(&answer)?,
@@ -173,13 +173,13 @@ fn one(args: &PlanArgs) -> Outcome {
 }
 
 /// Warns when a plan takes longer than its machines are paid for.
-fn tell_unpaid_hours(read: &Read, answer: &Answer) {
+fn note_unpaid_hours(read: &Read, answer: &Answer) {
     let Some((hours, last)) = read.file.paid_hours.zip(answer.makespan) else { return };
-    let taken = last.as_secs().div_ceil(3600);
-    if taken > hours && !answer.relays.is_empty() {
+    let needed = last.as_secs().div_ceil(3600);
+    if needed > hours && !answer.relays.is_empty() {
         output::note(format_args!(
-            "note: the last flow takes {taken} h, but machines are paid for {hours} h: state \
-             `period = \"{taken} h\"`"
+            "note: the last flow takes {needed} h, but machines are paid for {hours} h: state \
+             `period = \"{needed} h\"`"
         ));
     }
 }

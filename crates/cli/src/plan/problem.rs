@@ -62,7 +62,7 @@ impl Read {
         let Some(flows) = &asked.flows else {
             return Self::new(texts, budget, &mut load, &mut parse);
         };
-        let mut by = |text: &str, load: &mut Load<'_>| expected::of_kept(text, flows, load);
+        let mut by = |text: &str, load: &mut Load<'_>| expected::of_stored(text, flows, load);
         let mut read = Self::new(texts, budget, &mut load, &mut by)?;
         read.asked.flows = asked.flows.clone();
         Ok(read)
@@ -81,7 +81,7 @@ impl Read {
     }
 
     /// Prints the basis of the figures, where that is no measurement.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn note_basis(&self) {
         let guessed = self.file.legs_by_distance();
         if guessed > 0 {
             let all = self.file.inputs.legs.len();
@@ -109,7 +109,7 @@ impl Read {
             if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
         match made {
             Ok(problem) => {
-                for flow in problem.beyond_telling() {
+                for flow in problem.beyond_longest() {
                     output::note(format_args!(
                         "note: a path of flow `{flow}` takes a hundred years or more: such times \
                          are neither told nor compared exactly"

@@ -136,7 +136,7 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
         return Err(BadFile("--flows-from LOG and --period SPAN: both are needed".into()).into());
     };
     let (mut read, history) = with_log(args.asked.file(), log, period, args.budget)?;
-    read.tell();
+    read.note_basis();
     let budget = read.file.inputs.budget;
     let beside = match beside_packets(&read, budget)? {
         Ok(beside) => beside,
@@ -161,9 +161,9 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
             continue;
         }
         let begins = past.begins.as_secs_f64();
-        let told = tested(&past, args.reserve, solver.as_ref(), args.asked.deadline)
+        let regret = tested(&past, args.reserve, solver.as_ref(), args.asked.deadline)
             .with_context(|| format!("the period from {begins} s"))?;
-        periods.push(report_of(past, &told));
+        periods.push(report_of(past, &regret));
     }
     let report = Report {
         schema_version: 1,
@@ -237,15 +237,15 @@ fn tested(
     let with_reserve = |flow: &Flow| Flow { volume: flow.volume.scaled(reserve), ..flow.clone() };
     let expected = past.expected.iter().map(with_reserve);
     let expected = expected.filter(|flow| flow.volume > Bytes::ZERO).collect();
-    let told = regret_by(&past.truth, expected, &mut solve)?;
+    let regret = regret_by(&past.truth, expected, &mut solve)?;
     match wrong {
         Some(violation) => bail!("a plan is wrong, which is a bug of ours: {violation}"),
-        None => Ok(told),
+        None => Ok(regret),
     }
 }
 
-fn report_of(past: PastPeriod, told: &Regret) -> PeriodReport {
-    let best = told.values.best;
+fn report_of(past: PastPeriod, regret: &Regret) -> PeriodReport {
+    let best = regret.values.best;
     let carried = |total: Duration, cost: Money, value: f64| Carried {
         total_fct_s: total.as_secs_f64(),
         cost_usd: cost,
@@ -253,8 +253,8 @@ fn report_of(past: PastPeriod, told: &Regret) -> PeriodReport {
         regret: value - best,
         regret_ratio: (best > 0.0).then(|| (value - best) / best),
     };
-    let as_planned = told.as_planned.as_ref().zip(told.values.as_planned);
-    let clairvoyant = &told.clairvoyant;
+    let as_planned = regret.as_planned.as_ref().zip(regret.values.as_planned);
+    let clairvoyant = &regret.clairvoyant;
     PeriodReport {
         begins_s: past.begins.as_secs_f64(),
         predictor: past.predictor,
@@ -269,8 +269,8 @@ fn report_of(past: PastPeriod, told: &Regret) -> PeriodReport {
             unplanned_flows: by.unplanned,
             late_flows: by.late,
         }),
-        rerouted: carried(told.applied.total_fct, told.applied_cost(), told.values.applied),
-        clairvoyant: carried(clairvoyant.total_fct, clairvoyant.cost, told.values.clairvoyant),
+        rerouted: carried(regret.applied.total_fct, regret.applied_cost(), regret.values.applied),
+        clairvoyant: carried(clairvoyant.total_fct, clairvoyant.cost, regret.values.clairvoyant),
     }
 }
 

@@ -114,7 +114,7 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     };
     let each = begun.left_of(args.asked.deadline);
     let sweep = swept(&read, (problem, &joint), args, each)?;
-    tell_of_too_small(&joint, &sweep);
+    note_small_budgets(&joint, &sweep);
     if let (Some(out), Some(form)) = (&args.out, form) {
         write(out, &render(form, &sweep)?)?;
     }
@@ -174,7 +174,7 @@ fn swept(
 }
 
 /// Prints the number of budgets that are too small for the packet flows, if there are some.
-fn tell_of_too_small(joint: &Joint<'_>, sweep: &Sweep) {
+fn note_small_budgets(joint: &Joint<'_>, sweep: &Sweep) {
     let Some(reserve) = joint.reserve() else { return };
     let too_small = sweep.points.iter().filter(|point| point.budget_usd < reserve).count();
     if too_small > 0 {
@@ -197,10 +197,10 @@ fn better(problem: &Problem, before: &Plan, answer: Answer) -> anyhow::Result<An
     let bound = plan.as_ref().map_or_else(Default::default, |plan| plan.bound);
     let bound_cost = plan.as_ref().map_or(Money::ZERO, |plan| plan.bound_cost);
     let bound = bound.min(before.rank(problem).0);
-    let kept = Plan { bound, bound_cost: bound_cost.min(before.cost), ..before.clone() };
-    let kept = Answer::new(problem, &answer.algorithm, Ok(kept), answer.solve)?;
-    check(problem, &kept)?;
-    Ok(kept)
+    let retained = Plan { bound, bound_cost: bound_cost.min(before.cost), ..before.clone() };
+    let retained = Answer::new(problem, &answer.algorithm, Ok(retained), answer.solve)?;
+    check(problem, &retained)?;
+    Ok(retained)
 }
 
 fn point(problem: &Problem, answer: &Answer) -> Point {
@@ -240,13 +240,13 @@ fn mark_pareto(points: &mut [Point]) {
         points.iter().map(|point| point.all_costs().zip(point.time_s)).collect();
     for (index, point) in points.iter_mut().enumerate() {
         let Some((cost, time)) = figures[index] else { continue };
-        let beats = |(other, figure): (usize, &Option<(Money, f64)>)| {
+        let dominates = |(other, figure): (usize, &Option<(Money, f64)>)| {
             figure.is_some_and(|(c, t)| {
                 let equal = c == cost && t == time;
                 c <= cost && t <= time && (!equal || other < index)
             })
         };
-        point.pareto = !figures.iter().enumerate().filter(|(i, _)| *i != index).any(beats);
+        point.pareto = !figures.iter().enumerate().filter(|(i, _)| *i != index).any(dominates);
     }
 }
 

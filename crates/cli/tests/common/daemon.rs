@@ -18,7 +18,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reports that a test did not run, past the capture of tests that pass.
 pub(crate) fn skipped(test: &str, why: &str) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
+    let _written = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
 
 pub(crate) fn is_root() -> bool {
@@ -103,7 +103,7 @@ impl Folder {
     }
 
     /// Waits until it is logged.
-    pub(crate) fn is_told(&self, words: &str) {
+    pub(crate) fn wait_for_log(&self, words: &str) {
         until(words, || self.log().contains(words));
     }
 
@@ -170,12 +170,12 @@ impl Folder {
     /// Upgrades the process, and returns the next one once the previous one has ended.
     pub(crate) fn upgrade(&self, process: &mut Process) -> u32 {
         let before = self.processes();
-        let taken_over = || self.log().matches("serves; open sessions end here").count();
-        let first = taken_over();
+        let handovers = || self.log().matches("serves; open sessions end here").count();
+        let first = handovers();
         process.signal("USR2", before[0]);
         until("a successor", || {
             assert!(!self.log().contains("upgrade failed"), "{}", self.log());
-            taken_over() > first
+            handovers() > first
         });
         process.ready = process.next_line().unwrap();
         until("one process", || self.processes().len() == 1);

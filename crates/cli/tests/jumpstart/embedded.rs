@@ -20,7 +20,7 @@ use crate::world::{Guard, PROGRAM, World, until};
 pub(crate) const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\ncontrol_share = 0\n\
                                 [jumpstart.observe]\ninterval = '100 ms'\n";
 /// Settings of a relay for connections that send nothing.
-pub(crate) const PATIENT: &str = "[timeouts]\nheader = '10 min'\n";
+pub(crate) const LONG_TIMEOUTS: &str = "[timeouts]\nheader = '10 min'\n";
 
 /// Returns a relay's configuration on the near host.
 pub(crate) fn relay_text(more: &str) -> String {
@@ -172,7 +172,7 @@ fn metrics(world: &World, process: &Learning) -> String {
 }
 
 #[test]
-fn relay_without_a_daemon_starts_legs_with_learned_windows() {
+fn relay_applies_learned_windows_without_daemon() {
     let test = "embedded-relay";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
@@ -245,14 +245,14 @@ fn gateway_starts_legs_with_learned_windows() {
 }
 
 #[test]
-fn a_window_that_a_profile_states_stays() {
+fn window_of_profile_is_unchanged() {
     let test = "embedded-stated";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
     let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
     let stated = "[leg.dial]\ninitial_window = 20\n";
-    let text = relay_text(&format!("{PATIENT}{stated}{LEARN}"));
+    let text = relay_text(&format!("{LONG_TIMEOUTS}{stated}{LEARN}"));
     let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let gateway = before(&world, &relay);
     // Connections accepted from there are learned from as well.
@@ -266,7 +266,7 @@ fn a_window_that_a_profile_states_stays() {
 }
 
 #[test]
-fn a_successor_goes_on_at_the_same_socket() {
+fn successor_serves_same_control_socket() {
     let test = "embedded-upgrade";
     let Some(world) = World::new(test) else { return };
     let text = relay_text(LEARN);
@@ -280,7 +280,7 @@ fn a_successor_goes_on_at_the_same_socket() {
 }
 
 #[test]
-fn relay_runs_without_its_learner_and_says_why() {
+fn relay_runs_without_learner_and_reports_why() {
     let test = "embedded-lacks";
     let Some(world) = World::new(test) else { return };
     let text = relay_text(LEARN);
@@ -298,15 +298,15 @@ fn relay_runs_without_its_learner_and_says_why() {
         return;
     }
     let unprivileged = Learning::start(&world, "relay", "plain.toml", &text, &NO_EBPF);
-    let told = &unprivileged.ready["jumpstart"];
-    let why = told["why"].as_str().unwrap();
+    let reported = &unprivileged.ready["jumpstart"];
+    let why = reported["why"].as_str().unwrap();
     assert!(why.contains("CAP_BPF") && !why.contains('\n'), "{why}");
-    assert_eq!(told["through"], "none");
+    assert_eq!(reported["through"], "none");
     assert_eq!(status(&world, &unprivileged.socket())["why"], why);
 }
 
 #[test]
-fn a_mistake_in_the_section_is_one_line_with_file_and_key() {
+fn invalid_jumpstart_section_is_refused_in_one_line() {
     let directory = std::env::temp_dir().join(format!("tw-embedded-wrong-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     for (more, expected) in [

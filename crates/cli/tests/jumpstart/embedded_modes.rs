@@ -9,7 +9,7 @@ use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::Bandwidth;
 
 use crate::embedded::{
-    LEARN, Learning, PATIENT, asked, before, end_successor, known_of, learned, learned_of,
+    LEARN, LONG_TIMEOUTS, Learning, asked, before, end_successor, known_of, learned, learned_of,
     relay_text_at, with_large_windows, with_large_windows_over,
 };
 use crate::legs::{Session, connections_to, windows_to};
@@ -28,8 +28,8 @@ fn from_afar(world: &World, listen: SocketAddr) -> (TcpStream, u32) {
 }
 
 /// Starts a relay on the near host that waits long for headers.
-fn patient_relay(world: &World, address: &str) -> Learning {
-    let text = relay_text_at(address, &format!("{PATIENT}{LEARN}"));
+fn relay_with_long_timeouts(world: &World, address: &str) -> Learning {
+    let text = relay_text_at(address, &format!("{LONG_TIMEOUTS}{LEARN}"));
     Learning::start(world, "relay", "relay.toml", &text, &[])
 }
 
@@ -39,7 +39,7 @@ fn accepted_connections_start_with_learned_windows() {
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let relay = patient_relay(&world, "10.1.0.1:0");
+    let relay = relay_with_long_timeouts(&world, "10.1.0.1:0");
     let (_first, grown) = with_large_windows(&world, || from_afar(&world, relay.listen()));
     until("what was seen", || learned(&world, &relay.socket()) == Some(grown.into()));
     assert!(grown >= 80, "{grown}");
@@ -52,12 +52,12 @@ fn accepted_connections_start_with_learned_windows() {
 }
 
 #[test]
-fn listeners_that_are_handed_on_are_the_successors_own() {
+fn successor_owns_inherited_listeners() {
     let test = "embedded-handed-on";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let mut relay = patient_relay(&world, "10.1.0.1:0");
+    let mut relay = relay_with_long_timeouts(&world, "10.1.0.1:0");
     let (socket, first) = (relay.socket(), relay.process.0.id());
     relay.hand_over();
     assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
@@ -69,12 +69,12 @@ fn listeners_that_are_handed_on_are_the_successors_own() {
 }
 
 #[test]
-fn hints_and_the_kill_switch_reach_a_process_of_ones_choice() {
+fn hints_and_kill_switch_select_process() {
     let test = "embedded-hints";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let relay = patient_relay(&world, "10.1.0.1:0");
+    let relay = relay_with_long_timeouts(&world, "10.1.0.1:0");
     let socket = relay.socket();
     let _first = with_large_windows(&world, || from_afar(&world, relay.listen()));
     until("a large window", || learned(&world, &socket) >= Some(80));
@@ -97,7 +97,7 @@ fn learner_works_with_ipv6() {
     };
     let destination = world.far.run(|| TcpListener::bind("[fd10::2]:0").unwrap()).unwrap();
     let port = destination.local_addr().unwrap().port();
-    let relay = patient_relay(&world, "[fd10::1]:0");
+    let relay = relay_with_long_timeouts(&world, "[fd10::1]:0");
     let gateway = before(&world, &relay);
     let session = || Session::over(&world, gateway.listen(), &destination);
     let route = "fd10::/64 dev wa proto kernel metric 256";
@@ -197,7 +197,7 @@ fn paced_jump_is_released_across_an_upgrade() {
 }
 
 #[test]
-fn a_strict_relay_paces_its_jumps_and_lets_them_go() {
+fn strict_relay_paces_jumps_and_releases_them() {
     let Some(path) = OnAPath::learn("embedded-strict", "strict") else { return };
     let mut sessions = path.jump();
     let known = known_of(&path.world, &path.socket(), &path.far);

@@ -43,9 +43,9 @@ impl FarRelay {
         let relay = far.run(bind).unwrap();
         let (address, identity) = (relay.handle().local_addrs()[0], relay.identity().to_string());
         let shutdown = Shutdown::new();
-        let told = shutdown.clone();
+        let shutdown_of_thread = shutdown.clone();
         // Threads inherit the namespace of the one that starts them.
-        let run = || std::thread::spawn(move || relay.run(&told).unwrap());
+        let run = || std::thread::spawn(move || relay.run(&shutdown_of_thread).unwrap());
         let thread = Some(far.run(run).unwrap());
         Self { address, identity, shutdown, thread }
     }
@@ -147,7 +147,7 @@ pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
 }
 
 #[test]
-fn a_gateways_leg_to_its_relay_begins_with_what_was_learned() {
+fn gateway_leg_starts_with_learned_window() {
     let Some(world) = World::new("jumpstart-legs") else { return };
     let relay = FarRelay::start(&world.far);
     let (_gateway, listen) = gateway(&world, &relay);

@@ -32,8 +32,8 @@ fn next_connection_starts_with_the_learned_window() {
     // The mean of the open connections [RT Fig. 7], and its effect on the next one.
     assert!(world.ours().contains("initcwnd 50 initrwnd"), "{}", world.ours());
     assert_eq!(world.initial_window(), 50);
-    let told = world.ask(&["explain", "10.1.0.2", "--output", "json"]);
-    assert!(told.contains("\"window_segments\": 50"), "{told}");
+    let explained = world.ask(&["explain", "10.1.0.2", "--output", "json"]);
+    assert!(explained.contains("\"window_segments\": 50"), "{explained}");
     assert!(world.ask(&["status"]).contains("10.1.0.2/32"));
     // An unused entry is forgotten after its time to live.
     drop(open);
@@ -113,7 +113,7 @@ fn errors_take_one_line() {
 }
 
 #[test]
-fn a_dry_run_learns_and_changes_nothing() {
+fn dry_run_learns_and_changes_nothing() {
     let Some(world) = World::new("jumpstart-dry") else { return };
     let before = world.routes(&[]);
     let _open = world.connection_with_window(40);

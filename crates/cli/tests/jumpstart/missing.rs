@@ -58,7 +58,7 @@ fn routes_are_used_without_ebpf_or_cgroup_2() {
 }
 
 #[test]
-fn only_connections_of_the_wanted_control_group_are_looked_at() {
+fn only_selected_control_group_is_sampled() {
     let Some(world) = World::new("missing-group") else { return };
     let own = match cgroup::own() {
         Ok(own) => own,
@@ -84,7 +84,7 @@ fn only_connections_of_the_wanted_control_group_are_looked_at() {
 }
 
 #[test]
-fn without_privileges_it_learns_and_shows_and_says_why() {
+fn daemon_without_privileges_learns_and_reports_why() {
     let Some(world) = World::new("missing-rights") else { return };
     if !has("missing-rights", NO_RIGHTS[0]) {
         return;
@@ -121,7 +121,7 @@ fn routing_daemons_routes_are_respected() {
 }
 
 #[test]
-fn a_route_with_several_next_hops_is_copied_with_all_of_them() {
+fn multipath_route_is_copied_with_all_next_hops() {
     let Some(world) = World::new("missing-ecmp") else { return };
     ip(&world.far, "addr add 10.1.0.3/24 dev wb");
     ip(&world.far, "addr add 10.5.0.1/32 dev lo");

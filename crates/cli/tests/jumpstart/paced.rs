@@ -69,9 +69,9 @@ fn send_bulk(world: &World, address: &str) -> (TcpStream, TcpStream) {
 
 /// Returns the daemon's state of the far host.
 fn explained(world: &World, address: &str) -> serde_json::Value {
-    let told = world.ask(&["explain", address, "--output", "json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    told["destination"].clone()
+    let explained = world.ask(&["explain", address, "--output", "json"]);
+    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
+    explained["destination"].clone()
 }
 
 /// Returns the rate limit of a connection that jumped, in Mbit/s; others begin by default, without

@@ -25,20 +25,20 @@ fn watchdog_is_notified_between_polls() {
     let mut command = world.command(&["run", "--config", "slow.toml", "--dry-run"]);
     command.env("NOTIFY_SOCKET", &name).env("WATCHDOG_USEC", "100000");
     let mut daemon = Guard(world.near.run(|| command.spawn().unwrap()).unwrap());
-    let heard = || {
-        let mut room = [0; 32];
-        let length = systemd.recv(&mut room).unwrap();
-        String::from_utf8(room[..length].to_vec()).unwrap()
+    let notified = || {
+        let mut buffer = [0; 32];
+        let length = systemd.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
     };
-    assert_eq!(heard(), "READY=1");
+    assert_eq!(notified(), "READY=1");
     for _ in 0..5 {
-        assert_eq!(heard(), "WATCHDOG=1");
+        assert_eq!(notified(), "WATCHDOG=1");
     }
     assert_eq!(daemon.terminate(), Some(0));
 }
 
 #[test]
-fn signals_without_a_meaning_do_not_end_the_daemon() {
+fn unknown_signals_are_ignored_by_daemon() {
     let Some(world) = World::new("jumpstart-signals") else { return };
     let mut command = world.command(&["run", "--dry-run"]);
     command.env("TRADEWIND_LOG", "warn");
@@ -51,14 +51,14 @@ fn signals_without_a_meaning_do_not_end_the_daemon() {
     for name in ["USR1", "USR2", "RTMIN+3"] {
         daemon.signal(name);
         let words = format!("SIG{name} has no meaning here and is ignored");
-        let told = log.by_ref().map(Result::unwrap).any(|line| line.contains(&words));
-        assert!(told, "SIG{name} ended it");
+        let is_logged = log.by_ref().map(Result::unwrap).any(|line| line.contains(&words));
+        assert!(is_logged, "SIG{name} ended it");
     }
     assert_eq!(daemon.terminate(), Some(0));
 }
 
 #[test]
-fn hint_file_reaches_the_routes_and_bad_hints_are_reported() {
+fn hint_file_is_applied_and_errors_reported() {
     let Some(world) = World::new("jumpstart-hints") else { return };
     let config = std::fs::read_to_string(world.directory.join("config.toml")).unwrap();
     let config = format!("hints = \"hints.toml\"\n{config}");
@@ -97,7 +97,7 @@ fn kill_switch_works_without_a_daemon() {
 }
 
 #[test]
-fn kill_switch_of_root_follows_no_link_of_other_users() {
+fn kill_switch_of_root_ignores_symlinks_of_others() {
     let test = "jumpstart-astray";
     let Some(world) = World::new(test) else { return };
     let (theirs, link) = (world.directory.join("theirs"), world.directory.join("link"));

@@ -38,7 +38,7 @@ fn learned_window_is_used_without_routes() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_the_kernels_defaults_at_once() {
+fn killed_daemon_leaves_kernel_defaults() {
     let Some(world) = world("sockops-killed") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);
@@ -53,7 +53,7 @@ fn a_killed_daemon_leaves_the_kernels_defaults_at_once() {
 }
 
 #[test]
-fn a_stopped_daemons_values_end_by_the_kernels_clock() {
+fn values_of_stopped_daemon_expire() {
     let Some(world) = world("sockops-stopped") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);
@@ -66,7 +66,7 @@ fn a_stopped_daemons_values_end_by_the_kernels_clock() {
 }
 
 #[test]
-fn the_kill_switch_turns_everything_off_across_restarts() {
+fn kill_switch_persists_across_restarts() {
     let Some(world) = world("sockops-switch") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);

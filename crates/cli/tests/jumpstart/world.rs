@@ -21,7 +21,7 @@ const FAR: &str = "10.1.0.2";
 
 /// Reports that a test was skipped, past the capture of passing tests' output.
 pub(crate) fn skipped(test: &str, why: &dyn std::fmt::Display) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
+    let _written = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
 
 /// Two hosts on one link, and a listener on the far one.

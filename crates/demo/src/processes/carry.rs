@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_arrives_whole_and_hashes_right() {
+    fn volume_arrives_whole_and_hashes_right() {
         let (listener, address) = loopback();
         let volume = 3 * BLOCK_BYTES as u64 + 17;
         let quiet = Duration::from_secs(20);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_names_the_address() {
+    fn refused_connection_names_the_address() {
         let (listener, _) = loopback();
         let (gone, address) = loopback();
         drop(gone);

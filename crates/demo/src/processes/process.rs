@@ -45,7 +45,7 @@ impl Scratch {
     pub fn new() -> Result<Self, ProcessError> {
         let parent = std::env::temp_dir();
         sweep(&parent);
-        // The random name cannot be taken in advance.
+        // The random name cannot be in use in advance.
         let random = u64::from_le_bytes(tradewind_net::entropy::bytes()?);
         let path = parent.join(format!("{SCRATCH}{}-{random:016x}", std::process::id()));
         let lock = create_locked(&parent.join(format!("{UNLOCKED}{random:016x}")), &path);

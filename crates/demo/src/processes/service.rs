@@ -231,7 +231,7 @@ impl NewGateway<'_> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
         let key_file = context.scratch.write(&format!("{name}.key"), &key.to_secret_text())?;
         let forwards = self.forwards.iter();
-        let taken = TproxyText { destinations: self.rules(), local_output: true };
+        let intercepted = TproxyText { destinations: self.rules(), local_output: true };
         let config = toml::to_string(&GatewayText {
             identity_file: &key_file,
             grant: self.grant(&key, operator)?,
@@ -240,7 +240,7 @@ impl NewGateway<'_> {
             forward: forwards
                 .map(|(flow, to)| ForwardText { listen: "127.0.0.1:0", to, flow })
                 .collect(),
-            tproxy: if self.intercepts { vec![taken] } else { Vec::new() },
+            tproxy: if self.intercepts { vec![intercepted] } else { Vec::new() },
             routes: self.routes,
             leg: self.leg.plain(false),
         })?;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn no_land_runs_across_the_map() {
+    fn land_polygons_do_not_cross_antimeridian() {
         for polygon in LAND.lines() {
             let longitudes: Vec<f64> = polygon
                 .split(' ')
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_across_the_pacific_is_cut_at_the_antimeridian() {
+    fn pacific_path_is_cut_at_antimeridian() {
         let across = arc(&place(35.0, 140.0), &place(37.0, -122.0));
         assert_eq!(across.matches('M').count(), 2);
         let within = arc(&place(51.0, 0.0), &place(35.0, 140.0));

@@ -77,10 +77,10 @@ fn rounds_beyond(pace: &Pace, end: f64, volume: f64) -> f64 {
 /// Adds the last byte of each round of a leg that runs alone, and the first segment of the next.
 fn push_rounds(points: &mut Vec<f64>, pace: &Pace, end: f64) {
     let mut last = pace.initial;
-    let mut room = MAX_POINTS;
-    while last < end && room > 0.0 {
+    let mut left = MAX_POINTS;
+    while last < end && left > 0.0 {
         points.extend([last, last + pace.segment]);
         last = pace.allows_until(last);
-        room -= 1.0;
+        left -= 1.0;
     }
 }

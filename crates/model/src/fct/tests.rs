@@ -53,7 +53,7 @@ fn one_round_takes_a_handshake_and_half_an_rtt() {
 }
 
 #[test]
-fn slow_start_without_limits_takes_the_closed_forms_rounds() {
+fn unlimited_slow_start_matches_closed_form() {
     let unlimited = leg(100).with_window(Bytes::new(1_000_000_000));
     for volume in [14_480, 14_481, 43_440, 43_441, 100_000, 1_000_000, 33_000_000] {
         let volume = Bytes::new(volume);
@@ -95,7 +95,7 @@ fn bandwidth_bound_flow_takes_volume_over_rate() {
 }
 
 #[test]
-fn set_up_of_a_chain_is_a_dial_and_half_an_rtt_for_each_leg() {
+fn chain_set_up_time() {
     let legs = [leg(20), leg(100), leg(40)];
     let cold = path_completion(&legs, Bytes::new(1_000), StartUp::Cold);
     assert!(close(cold.total().as_secs_f64(), 0.030 + 0.150 + 0.060, 1e-6), "{cold:?}");
@@ -104,14 +104,14 @@ fn set_up_of_a_chain_is_a_dial_and_half_an_rtt_for_each_leg() {
 }
 
 #[test]
-fn the_direct_path_is_the_same_warm_or_cold() {
+fn direct_path_is_the_same_warm_or_cold() {
     let volume = Bytes::new(5_000_000);
     let warm = path_fct(&[leg(70)], volume, StartUp::Warm);
     assert_eq!(warm, path_fct(&[leg(70)], volume, StartUp::Cold));
 }
 
 #[test]
-fn a_small_file_between_near_places_goes_faster_direct() {
+fn small_near_file_is_faster_direct() {
     // [CDD]: 17 to 18 KB between near places: the relays cost more than they bring.
     let file = Bytes::new(17_500);
     let direct = seconds(&[leg(70)], file, StartUp::Cold);
@@ -120,7 +120,7 @@ fn a_small_file_between_near_places_goes_faster_direct() {
 }
 
 #[test]
-fn a_far_slow_start_is_shortened_by_a_relay_in_the_middle() {
+fn relay_shortens_slow_start_over_long_rtt() {
     let file = Bytes::new(3_900_000);
     let direct = seconds(&[leg(250)], file, StartUp::Cold);
     let relayed = seconds(&[leg(125), leg(125)], file, StartUp::Cold);
@@ -128,7 +128,7 @@ fn a_far_slow_start_is_shortened_by_a_relay_in_the_middle() {
 }
 
 #[test]
-fn the_parts_add_up_to_the_whole() {
+fn parts_add_up_to_the_whole() {
     let legs = [leg(20), leg(100), leg(40)];
     let parts = path_completion(&legs, Bytes::new(50_000_000), StartUp::Cold);
     assert_eq!(parts.total(), path_fct(&legs, Bytes::new(50_000_000), StartUp::Cold));
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_grid_agrees_with_every_single_segment(
+    fn grid_agrees_with_every_single_segment(
         legs in proptest::collection::vec(any_leg(), 1..5),
         volume in 1_000u64..60_000_000,
     ) {

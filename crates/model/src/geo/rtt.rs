@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rtt_is_the_same_both_ways_and_never_faster_than_light() {
+    fn rtt_is_symmetric_and_never_faster_than_light() {
         let model = RttModel::fitted();
         for &a in &model.cities {
             for &b in &model.cities {

@@ -91,7 +91,7 @@ pub struct Stream {
     /// The tariff of the sender's own uplink for copies.
     pub uplink: Tariff,
     /// The time for which the egress relay keeps packets.
-    pub kept: Duration,
+    pub retention: Duration,
 }
 
 /// Coding rates of a flow, and parameters of recovery.
@@ -141,7 +141,7 @@ pub struct PacketCost {
     /// Both machines' shares.
     #[serde(rename = "compute_usd")]
     pub compute: Money,
-    /// Packets kept at the egress relay.
+    /// Packets stored at the egress relay.
     #[serde(rename = "storage_usd")]
     pub storage: Money,
     /// Copies on the sender's uplink.
@@ -167,7 +167,7 @@ struct Volumes {
     ingress: [f64; 2],
     egress: [f64; 2],
     /// Share of the flow's bytes that the egress relay keeps.
-    kept: f64,
+    stored: f64,
 }
 
 impl Volumes {
@@ -178,7 +178,7 @@ impl Volumes {
         let [_, between] = two.ingress;
         let [entering, leaving] = two.egress;
         let ingress = [two.ingress[0], 0.0];
-        Self { ingress, egress: [(entering - between).max(0.0), leaving], kept: two.kept }
+        Self { ingress, egress: [(entering - between).max(0.0), leaving], stored: two.stored }
     }
 
     fn of(service: PacketService, stream: &Stream, coding: &CodingRates) -> Self {
@@ -187,12 +187,12 @@ impl Volumes {
         let packet = stream.packet.as_u64().max(1) as f64;
         let requests = lost / packet * coding.request.as_u64() as f64;
         match service {
-            PacketService::Direct => Self { ingress: [0.0; 2], egress: [0.0; 2], kept: 0.0 },
+            PacketService::Direct => Self { ingress: [0.0; 2], egress: [0.0; 2], stored: 0.0 },
             PacketService::Forwarding => {
-                Self { ingress: [bytes; 2], egress: [bytes; 2], kept: 0.0 }
+                Self { ingress: [bytes; 2], egress: [bytes; 2], stored: 0.0 }
             }
             PacketService::Caching => {
-                Self { ingress: [bytes; 2], egress: [bytes + requests, lost], kept: 1.0 }
+                Self { ingress: [bytes; 2], egress: [bytes + requests, lost], stored: 1.0 }
             }
             PacketService::Coding => {
                 let rate = coding.cross_stream + coding.in_stream;
@@ -201,7 +201,7 @@ impl Volumes {
                 Self {
                     ingress: [bytes, bytes * rate],
                     egress: [bytes * rate + requests + asked * lost, lost + asked * requests],
-                    kept: rate,
+                    stored: rate,
                 }
             }
         }
@@ -261,14 +261,14 @@ fn cost_of(
     let machine = |tariff: &RelayTariff| {
         tariff.vm_hour.as_usd() / f64::from(tariff.flows_per_vm.max(1)) * hours * factor
     };
-    let kept_gb = stream.rate.volume_in(stream.kept).as_gb() * volumes.kept;
+    let stored_gb = stream.rate.volume_in(stream.retention).as_gb() * volumes.stored;
     // With forwarding the copy is sent in place of the packet itself.
     let copied = if service == PacketService::Forwarding { 0.0 } else { volumes.ingress[0] };
     Ok(PacketCost {
         ingress_relay: traffic(ingress, volumes.ingress)?,
         egress_relay: traffic(egress, volumes.egress)?,
         compute: Money::from_usd(machine(ingress) + machine(egress))?,
-        storage: Money::from_usd(kept_gb * hours * egress.storage_gb_hour.as_usd())?,
+        storage: Money::from_usd(stored_gb * hours * egress.storage_gb_hour.as_usd())?,
         uplink: Money::from_usd(stream.uplink.usd(copied, stream.span))?,
         source: Money::ZERO,
     })
@@ -290,7 +290,7 @@ mod tests {
             packet: Bytes::new(1000),
             loss: Ratio::new(loss).unwrap(),
             uplink: Tariff::FREE,
-            kept: Duration::ZERO,
+            retention: Duration::ZERO,
         }
     }
 
@@ -356,16 +356,16 @@ mod tests {
     fn storage_uplink_and_percentiles_are_counted() {
         let mut egress = relay(0.02);
         egress.storage_gb_hour = Money::from_usd(1.0).unwrap();
-        let kept = Stream {
-            kept: Duration::from_secs(600),
+        let with_storage = Stream {
+            retention: Duration::from_secs(600),
             uplink: Tariff::Percentile { usd_per_mbps: 730.0 },
             ..stream(0.0)
         };
-        let caching = cost(PacketService::Caching, &kept, [&relay(0.02), &egress]);
+        let caching = cost(PacketService::Caching, &with_storage, [&relay(0.02), &egress]);
         assert!((caching.storage.as_usd() - 0.1125).abs() < 1e-9);
         // 1.5 Mbit/s for one of 730 hours.
         assert!((caching.uplink.as_usd() - 1.5).abs() < 1e-9);
-        let forwarding = cost(PacketService::Forwarding, &kept, [&relay(0.02), &egress]);
+        let forwarding = cost(PacketService::Forwarding, &with_storage, [&relay(0.02), &egress]);
         assert_eq!((forwarding.storage, forwarding.uplink), (Money::ZERO, Money::ZERO));
     }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_request_waits_less() {
+    fn late_request_waits_less() {
         let late = PacketPath { detection: ms(25), encoding: ms(30), ..path() };
         assert_eq!(late.recovery(PacketService::Coding), Some(ms(25 + 20 + 24)));
     }

@@ -1,7 +1,7 @@
 //! A few paths for each flow of a large problem, and a lower bound on the time of the others.
 //!
-//! Kept are the fastest paths by the lower bound on their time ([`super::tables`]), those that are
-//! best at some price of time, the cheapest over each number of relays, and the flow's current
+//! Retained are the fastest paths by the lower bound on their time ([`super::tables`]), those that
+//! are best at some price of time, the cheapest over each number of relays, and the flow's current
 //! path. Proofs still cover the paths left out: [`crate::Problem::left_out`] bounds their time, and
 //! `LagrangianSearch` prices all of them in its lower bound.
 
@@ -15,7 +15,7 @@ use crate::problem::{MAX_RELAYS, Problem, ProblemError};
 const MOST_LOOKED_AT: u64 = 300_000_000;
 
 /// The most candidates of all flows together. Chosen: memory of a few hundred megabytes.
-const MOST_KEPT: usize = 1_000_000;
+const MOST_RETAINED: usize = 1_000_000;
 
 /// The same limit where a completion-time model is run for each. Chosen: some seconds.
 const MOST_MODELLED: usize = 60_000;
@@ -36,7 +36,7 @@ pub(crate) fn depth(problem: &Problem) -> usize {
 /// Returns how many candidates each flow may have.
 fn share(problem: &Problem) -> usize {
     let most = match problem.inputs().start_up {
-        StartUp::Ignored => MOST_KEPT,
+        StartUp::Ignored => MOST_RETAINED,
         StartUp::Cold | StartUp::Warm => MOST_MODELLED,
     };
     (most / problem.flows().len()).max(6)
@@ -76,19 +76,19 @@ fn best_ways(
     limit_s: f64,
     keep: usize,
 ) -> (Vec<PartialPath>, f64) {
-    let (mut kept, mut left_out_s) = (Vec::new(), f64::INFINITY);
+    let (mut retained, mut left_out_s) = (Vec::new(), f64::INFINITY);
     tables.visit(depth.min(1), limit_s, &mut |way| {
-        kept.push(*way);
+        retained.push(*way);
         limit_s
     });
     // At most half of the places are for paths over one relay, which cost least: the fastest paths
     // are mostly longer ones.
-    if kept.len() > keep / 2 {
-        kept.sort_unstable_by(order);
-        left_out_s = kept[keep / 2].least_s;
-        kept.truncate(keep / 2);
+    if retained.len() > keep / 2 {
+        retained.sort_unstable_by(order);
+        left_out_s = retained[keep / 2].least_s;
+        retained.truncate(keep / 2);
     }
-    let mut longer = Longer::new(keep - kept.len(), tables.one_price());
+    let mut longer = Longer::new(keep - retained.len(), tables.one_price());
     tables.visit(depth, limit_s, &mut |way| {
         if way.relays().len() > 1 {
             longer.add(way);
@@ -96,16 +96,16 @@ fn best_ways(
         limit_s.min(longer.limit_s())
     });
     left_out_s = left_out_s.min(longer.finish());
-    kept.extend(longer.cheap_for_their_time());
-    kept.extend(longer.fastest);
-    (kept, left_out_s)
+    retained.extend(longer.cheap_for_their_time());
+    retained.extend(longer.fastest);
+    (retained, left_out_s)
 }
 
 /// Paths over several relays: the fastest, and of the others those that may be best at some price
 /// of time and the cheapest over each number of relays. Memory is bounded by the number to keep,
 /// however many are added.
 struct Longer {
-    room: usize,
+    most: usize,
     /// Set if all cost the same, so that only the fastest count.
     one_price: bool,
     /// The fastest so far, in any order, and those added since the last pruning.
@@ -124,9 +124,9 @@ const BATCH_OF_ONE_PRICE: usize = 64;
 const BATCH: usize = 4_096;
 
 impl Longer {
-    fn new(room: usize, one_price: bool) -> Self {
+    fn new(most: usize, one_price: bool) -> Self {
         let (fastest, others, cheapest) = (Vec::new(), Vec::new(), [None; MAX_RELAYS + 1]);
-        Self { room, one_price, fastest, others, others_s: f64::INFINITY, cheapest }
+        Self { most, one_price, fastest, others, others_s: f64::INFINITY, cheapest }
     }
 
     fn add(&mut self, way: &PartialPath) {
@@ -136,7 +136,7 @@ impl Longer {
             *cheapest = Some(*way);
         }
         let batch = if self.one_price { BATCH_OF_ONE_PRICE } else { BATCH };
-        if self.fastest.len() >= 2 * self.room + batch {
+        if self.fastest.len() >= 2 * self.most + batch {
             self.sort_out();
         }
     }
@@ -148,20 +148,20 @@ impl Longer {
 
     /// Keeps as many of the fastest as asked for, and of the others the hull.
     fn sort_out(&mut self) {
-        if self.fastest.len() <= self.room {
+        if self.fastest.len() <= self.most {
             return;
         }
-        self.fastest.select_nth_unstable_by(self.room, order);
-        self.others_s = self.others_s.min(self.fastest[self.room].least_s);
+        self.fastest.select_nth_unstable_by(self.most, order);
+        self.others_s = self.others_s.min(self.fastest[self.most].least_s);
         if self.one_price {
-            self.fastest.truncate(self.room);
+            self.fastest.truncate(self.most);
             return;
         }
         let known = self.others.len();
-        for way in self.fastest.drain(self.room..) {
+        for way in self.fastest.drain(self.most..) {
             let faster = self.others[..known].partition_point(|other| other.least_s <= way.least_s);
-            let beaten = |other: &PartialPath| other.egress_usd <= way.egress_usd;
-            if !self.others[..faster].last().is_some_and(beaten) {
+            let is_dominated = |other: &PartialPath| other.egress_usd <= way.egress_usd;
+            if !self.others[..faster].last().is_some_and(is_dominated) {
                 self.others.push(way);
             }
         }
@@ -220,19 +220,19 @@ fn by_cost(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
 /// of time and cost. Of equal ones it keeps the first.
 fn hull(ways: &mut Vec<PartialPath>) {
     ways.sort_unstable_by(order);
-    let mut kept = 0;
+    let mut retained = 0;
     for at in 0..ways.len() {
         let way = ways[at];
-        if kept > 0 && ways[kept - 1].egress_usd <= way.egress_usd {
+        if retained > 0 && ways[retained - 1].egress_usd <= way.egress_usd {
             continue;
         }
-        while kept > 1 && is_above(&ways[kept - 1], &ways[kept - 2], &way) {
-            kept -= 1;
+        while retained > 1 && is_above(&ways[retained - 1], &ways[retained - 2], &way) {
+            retained -= 1;
         }
-        ways[kept] = way;
-        kept += 1;
+        ways[retained] = way;
+        retained += 1;
     }
-    ways.truncate(kept);
+    ways.truncate(retained);
 }
 
 /// Returns whether `way` lies above the line between a faster and a cheaper one, so that one of
@@ -256,7 +256,7 @@ mod tests {
     use crate::problem::Inputs;
 
     #[test]
-    fn no_path_beats_its_least_time_and_none_left_out_what_is_said_of_them() {
+    fn lower_bounds_hold_for_all_paths() {
         for seed in 0..60 {
             for start_up in [StartUp::Ignored, StartUp::Cold, StartUp::Warm] {
                 let problem = example::problem(seed, start_up);
@@ -268,14 +268,14 @@ mod tests {
                     f64::INFINITY
                 });
                 assert_eq!(all.len(), 8 + 8 * 7);
-                let (kept, left_out_s) = best_ways(&tables, 2, f64::INFINITY, 12);
-                assert_eq!(kept.len(), 12);
+                let (retained, left_out_s) = best_ways(&tables, 2, f64::INFINITY, 12);
+                assert_eq!(retained.len(), 12);
                 for way in all {
                     let fct = problem.fct(0, &way.offers()).unwrap();
                     assert_eq!(fct, tables.fct(&tables.legs(&way.offers()).unwrap()));
                     assert!(super::super::safely(way.least_s) <= fct, "{seed} {start_up:?}");
-                    let is_kept = kept.iter().any(|other| other.relays() == way.relays());
-                    assert!(is_kept || way.least_s >= left_out_s, "{seed} {start_up:?}");
+                    let is_retained = retained.iter().any(|other| other.relays() == way.relays());
+                    assert!(is_retained || way.least_s >= left_out_s, "{seed} {start_up:?}");
                     let egress = problem.egress_cost(0, &way.offers()).unwrap();
                     assert!((egress.as_usd() - way.egress_usd).abs() < 1e-8);
                 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sorted_out_early_is_never_missed() {
+    fn early_pruning_loses_no_best_path() {
         for seed in 0..30 {
             let problem = priced(seed, StartUp::Cold);
             let tables = Tables::new(&problem);
@@ -340,14 +340,14 @@ mod tests {
                     let ways = ways.iter().filter(|way| way.relays().len() == count);
                     ways.map(|way| way.egress_usd).fold(f64::INFINITY, f64::min)
                 };
-                let kept = of_that_many(&cheap).min(of_that_many(fastest));
-                assert_eq!(kept, of_that_many(&all), "{seed}, {count} relays");
+                let retained = of_that_many(&cheap).min(of_that_many(fastest));
+                assert_eq!(retained, of_that_many(&all), "{seed}, {count} relays");
             }
         }
     }
 
     #[test]
-    fn a_path_that_is_added_takes_no_memory_for_good() {
+    fn added_paths_use_bounded_memory() {
         let problem = priced(1, StartUp::Ignored);
         let tables = Tables::new(&problem);
         for one_price in [false, true] {

@@ -117,8 +117,8 @@ impl Moves<'_> {
         if given_up == Some(offer) {
             return None;
         }
-        let room = self.problem.offers()[offer].capacity_bps();
-        let moves = self.moves(offer, given_up, flow, room)?;
+        let free_bps = self.problem.offers()[offer].capacity_bps();
+        let moves = self.moves(offer, given_up, flow, free_bps)?;
         if moves.len() < 2 || moves[0].flow != flow {
             return None;
         }
@@ -157,7 +157,7 @@ impl Moves<'_> {
         offer: usize,
         given_up: Option<usize>,
         flow: usize,
-        mut room: u64,
+        mut free_bps: u64,
     ) -> Option<Vec<Move>> {
         let mut wanted = Vec::new();
         let mut must = Vec::new();
@@ -172,8 +172,8 @@ impl Moves<'_> {
         }
         wanted.sort_by_key(|one: &Move| (one.flow != flow, Reverse(one.gain), one.flow));
         wanted.retain(|one| {
-            let fits = one.rate <= room;
-            room -= if fits { one.rate } else { 0 };
+            let fits = one.rate <= free_bps;
+            free_bps -= if fits { one.rate } else { 0 };
             fits
         });
         let mut moves = wanted;
@@ -226,7 +226,7 @@ mod tests {
     use crate::solver::{FlowGreedyFct, Limits, Solver};
 
     /// Returns the groups among twenty flows of one pair.
-    fn told(most: usize) -> Groups {
+    fn groups_up_to(most: usize) -> Groups {
         let inputs = example::problem(1, StartUp::Ignored).inputs().clone();
         let flow = |at: usize| Flow {
             id: FlowId::new(format!("f{at}")).unwrap(),
@@ -239,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_left_out_are_told() {
-        let all = told(MOST_LOOKED_AT);
+    fn left_out_groups_are_reported() {
+        let all = groups_up_to(MOST_LOOKED_AT);
         assert!(!all.found.is_empty());
         assert_eq!(all.left_out, None);
-        let none = told(10);
+        let none = groups_up_to(10);
         assert!(none.found.is_empty());
         assert!(none.left_out.is_some_and(|why| why.contains("too large")));
     }

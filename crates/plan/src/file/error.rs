@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_found_beside_above_and_in_a_header() {
+    fn key_is_located_in_text() {
         let text = "a = 1\n[[site]]\nlist = [\n  \"x\",\n  \"y\",\n]\nin = { b = 2, c = 3 }\n";
         let field = |needle: &str| field_at(text, text.find(needle).unwrap());
         assert_eq!(field("1").as_deref(), Some("a"));

@@ -76,7 +76,7 @@ pub(super) fn packets(
     let mut packets = Packets {
         coding: coding(section.coding.as_ref(), source)?,
         detection: section.detection.unwrap_or(Packets::default().detection),
-        kept: section.kept.unwrap_or(Packets::default().kept),
+        retention: section.kept.unwrap_or(Packets::default().retention),
         ..Packets::default()
     };
     for spanned in &file.packet_flow {
@@ -129,8 +129,8 @@ fn stated(
     }
     let share = |share| Ratio::new(share).unwrap_or_default();
     let internet = legs.get(&(Place::Site(from.clone()), Place::Site(to.clone())));
-    let told = internet.and_then(|leg| leg.loss).map(|loss| loss.ratio);
-    let told = told.filter(|loss| loss.as_f64() > 0.0);
+    let measured = internet.and_then(|leg| leg.loss).map(|loss| loss.ratio);
+    let measured = measured.filter(|loss| loss.as_f64() > 0.0);
     Ok(PacketFlow {
         id,
         source: from,
@@ -142,7 +142,7 @@ fn stated(
             budget: section.budget,
             bearable: section.max_loss.unwrap_or_else(|| share(BEARABLE_LOSS)),
         },
-        loss: section.internet_loss.or(told).unwrap_or_else(|| share(INTERNET_LOSS)),
+        loss: section.internet_loss.or(measured).unwrap_or_else(|| share(INTERNET_LOSS)),
         helper_rtt: section.helper_rtt,
     })
 }
@@ -277,7 +277,7 @@ fn relay_prices(
     first: &Spanned<PacketFlowSection>,
 ) -> Result<RelayPrices, FileError> {
     let source = places.source;
-    let told = |tariffs: Option<&Spanned<TariffSection>>| {
+    let parse_tariff = |tariffs: Option<&Spanned<TariffSection>>| {
         tariffs.map(|stated| tariff(stated, source)).transpose()
     };
     let at = || exact.of(region);
@@ -300,8 +300,8 @@ fn relay_prices(
     Ok(RelayPrices {
         vm_hour,
         flows: flows.map_or(FLOWS_PER_MACHINE, |flows| *flows.get_ref()),
-        ingress: told(ingress)?.unwrap_or(Tariff::FREE),
-        egress: told(egress)?,
+        ingress: parse_tariff(ingress)?.unwrap_or(Tariff::FREE),
+        egress: parse_tariff(egress)?,
         storage_gb_hour: storage.unwrap_or(Money::ZERO),
     })
 }

@@ -50,9 +50,9 @@ pub(super) fn stated(
     for name in &file.rtt_tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::RTTS)?;
-        let mut strangers = UnknownPlaces::new(name);
+        let mut unknown = UnknownPlaces::new(name);
         for row in table.rows() {
-            let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
+            let Some(pair) = pair_of(&table, row, places, &mut unknown)? else { continue };
             if pair.0 == pair.1 && table.number(row, "rtt_ms")? == Some(0.0) {
                 continue;
             }
@@ -69,14 +69,14 @@ pub(super) fn stated(
             }
         }
         stated.notes.extend(table.note());
-        stated.notes.extend(strangers.told(table.rows().len())?);
+        stated.notes.extend(unknown.note(table.rows().len())?);
     }
     for name in &file.rate_tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::RATES)?;
-        let mut strangers = UnknownPlaces::new(name);
+        let mut unknown = UnknownPlaces::new(name);
         for row in table.rows() {
-            let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
+            let Some(pair) = pair_of(&table, row, places, &mut unknown)? else { continue };
             if pair.0 == pair.1 && table.number(row, "mbps")? == Some(0.0) {
                 continue;
             }
@@ -98,7 +98,7 @@ pub(super) fn stated(
             }
         }
         stated.notes.extend(table.note());
-        stated.notes.extend(strangers.told(table.rows().len())?);
+        stated.notes.extend(unknown.note(table.rows().len())?);
     }
     probes::stated(file, places, texts, robust, &mut stated)?;
     for section in &file.pair {
@@ -129,7 +129,7 @@ impl<'a> UnknownPlaces<'a> {
     ///
     /// # Errors
     /// The error of the first, when all rows of the table are about unknown places.
-    pub(super) fn told(self, rows: usize) -> Result<Option<String>, FileError> {
+    pub(super) fn note(self, rows: usize) -> Result<Option<String>, FileError> {
         match self.first {
             None => Ok(None),
             Some(first) if self.count == rows => Err(first),
@@ -151,7 +151,7 @@ fn pair_of(
     table: &Table<'_>,
     row: &tables::Row,
     places: &Places<'_>,
-    strangers: &mut UnknownPlaces<'_>,
+    unknown: &mut UnknownPlaces<'_>,
 ) -> Result<Option<Pair>, FileError> {
     let mut ends = Vec::new();
     for column in ["src", "dst"] {
@@ -161,7 +161,7 @@ fn pair_of(
         match places.place(name) {
             Ok(place) => ends.push(place),
             Err(problem) => {
-                strangers.add(table.refuse(row, column, problem));
+                unknown.add(table.refuse(row, column, problem));
                 return Ok(None);
             }
         }

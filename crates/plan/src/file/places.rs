@@ -85,13 +85,13 @@ impl<'a> Places<'a> {
 
     /// Adds a site for each region of the catalogue that the filter selects.
     fn generate(&mut self, spec: &GeneratedSites, span: Range<usize>) -> Result<(), FileError> {
-        let taken = filtered(
+        let selected = filtered(
             self.catalogue,
             spec.clouds.as_deref(),
             spec.continents.as_deref(),
             &spec.except,
         );
-        if taken.is_empty() {
+        if selected.is_empty() {
             return Err(self.source.refuse(&span, "no region of the catalogue is taken"));
         }
         let outside = spec.egress_cap_outside.as_ref();
@@ -101,7 +101,7 @@ impl<'a> Places<'a> {
             return Err(self.source.refuse_at(cap, problem));
         }
         part_of(outside, spec.egress_cap, self.source)?;
-        for region in taken {
+        for region in selected {
             let id = SiteId::new(format!("host.{region}"))
                 .map_err(|error| self.source.refuse(&span, error.to_string()))?;
             let location = self.catalogue.region(&region).map(|region| region.location);
@@ -278,11 +278,11 @@ fn regions(
     let listed = match spanned.get_ref() {
         Regions::Filtered(filter) => {
             let (clouds, continents) = (filter.clouds.as_deref(), filter.continents.as_deref());
-            let taken = filtered(catalogue, clouds, continents, &filter.except);
-            if taken.is_empty() {
+            let selected = filtered(catalogue, clouds, continents, &filter.except);
+            if selected.is_empty() {
                 return Err(source.refuse_at(spanned, "no region of the catalogue is taken"));
             }
-            return Ok(taken);
+            return Ok(selected);
         }
         Regions::Listed(listed) => listed,
     };
@@ -309,10 +309,10 @@ fn filtered(
     continents: Option<&[Continent]>,
     except: &[RegionId],
 ) -> Vec<RegionId> {
-    let taken = |region: &&tradewind_model::Region| {
+    let selected = |region: &&tradewind_model::Region| {
         clouds.is_none_or(|clouds| clouds.iter().any(|cloud| cloud == region.id.cloud()))
             && continents.is_none_or(|continents| continents.contains(&region.continent))
             && !except.contains(&region.id)
     };
-    catalogue.regions().filter(taken).map(|region| region.id.clone()).collect()
+    catalogue.regions().filter(selected).map(|region| region.id.clone()).collect()
 }

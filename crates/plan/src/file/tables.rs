@@ -143,7 +143,7 @@ impl<'a> Table<'a> {
                 table.rows.push(row);
             }
         }
-        table.note = left_out.told(name);
+        table.note = left_out.describe(name);
         Ok(table)
     }
 
@@ -232,7 +232,7 @@ impl LeftOut {
         is_other || is_silent
     }
 
-    fn told(self, table: &str) -> Option<String> {
+    fn describe(self, table: &str) -> Option<String> {
         const SHOWN: usize = 4;
         let mut parts = Vec::new();
         let names: Vec<String> =
@@ -289,11 +289,11 @@ impl Iterator for Records<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         // The text is in memory and valid UTF-8, so that reading cannot fail.
-        let says = |record: &csv::StringRecord| {
+        let is_content = |record: &csv::StringRecord| {
             let first = record.get(0).unwrap_or_default();
             (record.len() > 1 || !first.is_empty()) && !first.starts_with('#')
         };
-        let record = self.records.by_ref().filter_map(Result::ok).find(says)?;
+        let record = self.records.by_ref().filter_map(Result::ok).find(is_content)?;
         let byte = record.position().map_or(0, csv::Position::byte);
         Some((self.line_at(usize::try_from(byte).unwrap_or(usize::MAX)), record))
     }

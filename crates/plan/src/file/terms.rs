@@ -159,17 +159,17 @@ pub(super) fn prices(
     for name in &file.egress.tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::PRICES)?;
-        let mut strangers = UnknownPlaces::new(name);
+        let mut unknown = UnknownPlaces::new(name);
         for row in table.rows() {
             let named = |column: &str| table.text(row, column).unwrap_or_default();
             let Some(from) = places.region(named("from")) else {
-                strangers.add(table.refuse(row, "from", places.no_region(named("from"))));
+                unknown.add(table.refuse(row, "from", places.no_region(named("from"))));
                 continue;
             };
             let to = match receiver(named("to"), places) {
                 Ok(to) => to,
                 Err(problem) => {
-                    strangers.add(table.refuse(row, "to", problem));
+                    unknown.add(table.refuse(row, "to", problem));
                     continue;
                 }
             };
@@ -179,7 +179,7 @@ pub(super) fn prices(
             }
         }
         notes.extend(table.note());
-        notes.extend(strangers.told(table.rows().len())?);
+        notes.extend(unknown.note(table.rows().len())?);
     }
     for section in &file.egress.pair {
         let from = section.from.get_ref();

@@ -58,8 +58,8 @@ pub(super) fn as_planned(
         .flat_map(|plan| guessed.iter().zip(&plan.flows).map(move |(flow, way)| (flow, plan, way)))
         .map(|(flow, plan, way)| ((&flow.source, &flow.destination), (plan, way)))
         .collect();
-    let mut room = room_of(truth, plan);
-    let mut told = AsPlanned {
+    let mut free = free_capacity_of(truth, plan);
+    let mut result = AsPlanned {
         fcts: Vec::new(),
         cost: set_up,
         relayed: 0,
@@ -69,33 +69,33 @@ pub(super) fn as_planned(
     };
     for (index, flow) in truth.flows().iter().enumerate() {
         let guess = planned.get(&(&flow.source, &flow.destination));
-        told.unplanned += usize::from(guess.is_none());
+        result.unplanned += usize::from(guess.is_none());
         let way = guess.and_then(|(plan, way)| planned_way(truth, index, plan, way));
         let has_relays = guess.is_some_and(|(_, way)| !way.path.is_empty());
         let fits = |way: &CarriedFlow<'_>| {
-            way.relays.iter().all(|relay| room.get(relay).is_some_and(|left| way.rate_bps <= *left))
-                && told.cost + way.cost <= truth.budget()
+            way.relays.iter().all(|relay| free.get(relay).is_some_and(|left| way.rate_bps <= *left))
+                && result.cost + way.cost <= truth.budget()
         };
         let fct = if let Some(way) = way.filter(fits) {
             for relay in way.relays {
-                *room.entry(relay).or_default() -= way.rate_bps;
+                *free.entry(relay).or_default() -= way.rate_bps;
             }
-            told.cost = told.cost + way.cost;
-            told.relayed += usize::from(has_relays);
+            result.cost = result.cost + way.cost;
+            result.relayed += usize::from(has_relays);
             way.fct
         } else {
-            told.displaced += usize::from(has_relays);
-            told.cost = told.cost + truth.move_cost(index, &[]);
+            result.displaced += usize::from(has_relays);
+            result.cost = result.cost + truth.move_cost(index, &[]);
             truth.fct(index, &[])?
         };
-        told.late += usize::from(flow.deadline.is_some_and(|deadline| fct > deadline));
-        told.fcts.push(fct);
+        result.late += usize::from(flow.deadline.is_some_and(|deadline| fct > deadline));
+        result.fcts.push(fct);
     }
-    Some(told)
+    Some(result)
 }
 
 /// Returns the capacity of each planned relay, in bit/s.
-fn room_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a RelayId, u64> {
+fn free_capacity_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a RelayId, u64> {
     let relays = plan.map(|plan| plan.relays.as_slice()).unwrap_or_default().iter();
     let capacity = |region, relay_type| {
         let mut offers = truth.offers().iter();
@@ -118,7 +118,7 @@ fn planned_way<'a>(
     Some(CarriedFlow {
         relays: &way.path,
         fct,
-        rate_bps: truth.rate_taken(flow, fct).as_bps(),
+        rate_bps: truth.rate_used(flow, fct).as_bps(),
         cost,
     })
 }

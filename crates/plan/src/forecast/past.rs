@@ -71,13 +71,13 @@ pub fn past_period(
 /// its name, weight and deadline. Running paths of flows that no longer exist are left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
-    let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();
+    let mut used: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();
     let like_stated = |flow: Flow| {
         let same = |stated: &&Flow| {
             (&stated.source, &stated.destination) == (&flow.source, &flow.destination)
         };
         let Some(stated) = inputs.flows.iter().find(same) else { return flow };
-        let id = if taken.insert(stated.id.clone()) { stated.id.clone() } else { flow.id.clone() };
+        let id = if used.insert(stated.id.clone()) { stated.id.clone() } else { flow.id.clone() };
         Flow { id, weight: stated.weight, deadline: stated.deadline, ..flow }
     };
     let flows: Vec<Flow> = flows.into_iter().map(like_stated).collect();

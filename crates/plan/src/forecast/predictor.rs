@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_predictor_guesses_from_what_came_before() {
+    fn predictors_use_earlier_periods() {
         let volumes = [8.0, 4.0, 0.0, 16.0];
         assert_eq!(Predictor::Last.rolling(&volumes, 2), [4.0, 0.0, 16.0]);
         assert_eq!(Predictor::Seasonal { periods: 2 }.rolling(&volumes, 2), [8.0, 4.0, 4.0]);

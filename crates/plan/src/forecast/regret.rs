@@ -164,13 +164,13 @@ fn values(
     clairvoyant: &Plan,
 ) -> Values {
     let of_plan = |plan: &Plan, cost| problem.value(plan.flows.iter().map(|flow| flow.fct), cost);
-    let of_told = |told: &AsPlanned| problem.value(told.fcts.iter().copied(), told.cost);
+    let value_of = |planned: &AsPlanned| problem.value(planned.fcts.iter().copied(), planned.cost);
     let applied = of_plan(applied, applied.cost + set_up);
     // A plan that misses deadlines does not count, however cheap it is.
-    let in_time = as_planned.filter(|told| told.late == 0).map_or(f64::INFINITY, of_told);
+    let in_time = as_planned.filter(|planned| planned.late == 0).map_or(f64::INFINITY, value_of);
     let clairvoyant = of_plan(clairvoyant, clairvoyant.cost);
     let best = clairvoyant.min(applied).min(in_time);
-    Values { as_planned: as_planned.map(of_told), applied, clairvoyant, best }
+    Values { as_planned: as_planned.map(value_of), applied, clairvoyant, best }
 }
 
 fn new_problem(inputs: Inputs, flows: &'static str) -> Result<Problem, RegretError> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_model::packet::{PacketCost, PacketService};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
 
-use super::rooms::{Choice, Rooms};
+use super::capacities::{Choice, FreeCapacities};
 use super::ways::{BOUGHT, DelayTable, Over, ServiceOption};
 use super::{Fastest, PacketError, PacketFlow, Packets};
 use crate::plan::Plan;
@@ -119,7 +119,7 @@ impl Packets {
     /// Chooses the cheapest service for each flow, over relays of the streams' plan where that is
     /// cheaper; without such a plan, over machines of which none is paid.
     ///
-    /// Equal inputs give equal plans: among options of equal cost the fastest is taken, then the
+    /// Equal inputs give equal plans: among options of equal cost the fastest is selected, then the
     /// simplest service, then one relay before two, then the regions that are listed first.
     ///
     /// # Errors
@@ -128,12 +128,12 @@ impl Packets {
         let delay_table = DelayTable::new(self, inputs);
         let mut best: Option<PacketPlan> = None;
         for choice in Choice::ALL {
-            let mut rooms = Rooms::new(self, inputs, streams, choice);
-            let planned = |flow| planned(&delay_table, &mut rooms, flow);
+            let mut capacities = FreeCapacities::new(self, inputs, streams, choice);
+            let planned = |flow| planned(&delay_table, &mut capacities, flow);
             let flows: Vec<_> = self.flows.iter().map(planned).collect::<Result<_, _>>()?;
             let cost = flows.iter().map(|flow: &PlannedPacketFlow| flow.cost).sum();
             if best.as_ref().is_none_or(|best| cost < best.cost) {
-                best = Some(PacketPlan { relays: rooms.added(), flows, cost });
+                best = Some(PacketPlan { relays: capacities.added(), flows, cost });
             }
         }
         Ok(best.unwrap_or_else(|| PacketPlan {
@@ -146,12 +146,12 @@ impl Packets {
 
 fn planned(
     delay_table: &DelayTable<'_>,
-    rooms: &mut Rooms<'_>,
+    capacities: &mut FreeCapacities<'_>,
     flow: &PacketFlow,
 ) -> Result<PlannedPacketFlow, PacketError> {
     let ends = delay_table.ends(flow);
-    let ways = delay_table.ways(flow, &ends, rooms.carries(flow.rate));
-    let judged = |region: &RegionId| rooms.judged(region, flow);
+    let ways = delay_table.ways(flow, &ends, capacities.carries(flow.rate));
+    let judged = |region: &RegionId| capacities.judged(region, flow);
     let considered = considered(delay_table, flow, &ways, &judged)?;
     let meeting = considered.values().filter(|one| one.meets);
     let Some(chosen) = meeting.min_by_key(|one| one.rank()).copied() else {
@@ -159,12 +159,14 @@ fn planned(
         return Err(PacketError::NoService { flow, budget, fastest: fastest(delay_table, &ways) });
     };
     let ServiceOption { service, over, delivery } = chosen.way;
-    let services =
-        considered.values().map(|one| told(delay_table.inputs, flow, one, service)).collect();
+    let services = considered
+        .values()
+        .map(|one| considered_service(delay_table.inputs, flow, one, service))
+        .collect();
     let usd_per_gb = usd_per_gb(delay_table, flow, over)?;
-    let costs = delay_table.cost(flow, service, over, |region| rooms.machine(region, flow))?;
+    let costs = delay_table.cost(flow, service, over, |region| capacities.machine(region, flow))?;
     let regions = over.regions(delay_table.inputs);
-    let path = regions.iter().map(|region| rooms.take(region, flow)).collect::<Option<_>>();
+    let path = regions.iter().map(|region| capacities.take(region, flow)).collect::<Option<_>>();
     Ok(PlannedPacketFlow {
         id: flow.id.clone(),
         service,
@@ -234,15 +236,15 @@ fn fastest(delay_table: &DelayTable<'_>, ways: &[ServiceOption]) -> Option<Faste
     Some(Fastest { service: way.service, regions, delivery: way.delivery })
 }
 
-fn told(
+fn considered_service(
     inputs: &Inputs,
     flow: &PacketFlow,
     one: &Considered,
-    taken: PacketService,
+    selected: PacketService,
 ) -> ConsideredService {
     let ServiceOption { service, over, delivery } = one.way;
     let verdict = match one.meets {
-        true if service == taken => PacketVerdict::Taken,
+        true if service == selected => PacketVerdict::Taken,
         true => PacketVerdict::Dearer,
         false if delivery > flow.demand.budget => PacketVerdict::Late,
         false => PacketVerdict::Lossy,

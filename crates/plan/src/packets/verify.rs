@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{FlowId, Money, RegionId, RelayId};
 
+use super::capacities::loads;
 use super::planned::{PacketPlan, PlannedPacketFlow};
-use super::rooms::loads;
 use super::ways::{DelayTable, Over};
 use super::{PacketFlow, Packets};
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ pub enum PacketViolation {
     /// A relay that carries more than it can, streams included.
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
-    /// A relay that is listed twice, has more packet flows than may share it, is said to run and
+    /// A relay that is listed twice, has more packet flows than may share it, is stated to run and
     /// does not, is not on offer in its region, or that no packet flow uses.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
@@ -151,23 +151,23 @@ fn wrong_relays(
     for (at, relay) in plan.relays.iter().enumerate() {
         let is_twice = plan.relays[..at].iter().any(|other| other.id == relay.id)
             || streams.relays.iter().any(|other| other.id == relay.id);
-        let taken = flows.get(&relay.id).copied().unwrap_or_default();
+        let used = flows.get(&relay.id).copied().unwrap_or_default();
         let most = packets.prices.get(&relay.region).map_or(0, |prices| prices.flows);
-        let has_room = taken > 0 && (relay.runs || taken <= most);
+        let has_capacity = used > 0 && (relay.runs || used <= most);
         let is_there = if relay.runs {
             !runs_too_many(inputs, streams, plan, at)
         } else {
             let key = (relay.region.clone(), relay.relay_type.clone());
             inputs.regions.contains(&relay.region) && !inputs.not_offered.contains(&key)
         };
-        if is_twice || !has_room || !is_there {
+        if is_twice || !has_capacity || !is_there {
             wrong.push(PacketViolation::Relay(relay.id.clone()));
         }
     }
     wrong
 }
 
-/// Returns whether the relays up to this index that are said to run are more than do run.
+/// Returns whether the relays up to this index that are stated to run are more than do run.
 fn runs_too_many(inputs: &Inputs, streams: &Plan, plan: &PacketPlan, at: usize) -> bool {
     let relay = &plan.relays[at];
     let key = (relay.region.clone(), relay.relay_type.clone());

@@ -111,7 +111,7 @@ pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
 impl Problem {
     /// Returns the flows of which the direct path or a candidate reaches the longest time that the
     /// model can express ([`LONGEST`]).
-    pub fn beyond_telling(&self) -> impl Iterator<Item = &FlowId> {
+    pub fn beyond_longest(&self) -> impl Iterator<Item = &FlowId> {
         let flows = self.inputs.flows.iter().enumerate();
         let is_beyond = move |flow: usize| {
             let candidates = self.candidates[flow].iter().map(|candidate| candidate.fct);

@@ -1,8 +1,8 @@
 //! The best-first search behind [`Router::best`], over partial paths.
 //!
 //! A partial path's priority is the least largest leg of any path that extends it, then the least
-//! sum of RTTs among those. The second is computed only when the partial path is first taken from
-//! the queue: it depends on the first, and most partial paths are never taken.
+//! sum of RTTs among those. The second is computed only when the partial path is first removed from
+//! the queue: it depends on the first, and most partial paths are never removed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,8 +33,8 @@ pub(super) struct Search<'a> {
     router: &'a Router,
     relays: usize,
     least_largest: ToGo,
-    /// Least sums without a leg above this RTT. Partial paths are taken by increasing largest leg,
-    /// so one table is enough.
+    /// Least sums without a leg above this RTT. Partial paths are removed by increasing largest
+    /// leg, so one table is enough.
     least_total: (Duration, ToGo),
     waiting: BinaryHeap<Reverse<Beginning>>,
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_known_in_both_directions() {
+    fn pair_is_known_in_both_directions() {
         let text = "src,dst,min_rtt_ms\naws:a,aws:b,12.5\n\naws:b,aws:a,13\nhome,aws:a,4\n";
         let table = RttTable::parse(text).unwrap();
         assert_eq!(table.rtt(&site("aws:a"), &site("aws:b")), Some(Duration::from_micros(12_500)));

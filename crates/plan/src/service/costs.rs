@@ -82,7 +82,7 @@ type Parts = [f64; 2];
 
 /// The measured traffic of a service.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Taken {
+struct Measured {
     parts: Parts,
     loss: Ratio,
     at: Timestamp,
@@ -99,7 +99,7 @@ struct Interval {
 /// Estimates of the costs of one flow's services.
 #[derive(Debug, Clone)]
 pub struct FlowCosts {
-    told: Option<ToldCosts>,
+    configured: Option<ToldCosts>,
     coding: CodingRates,
     /// Packets that were expected, and those that the Internet lost, both exponentially decayed.
     expected: f64,
@@ -108,23 +108,23 @@ pub struct FlowCosts {
     /// Dollars for each GB that leaves the ingress relay, and the egress relay.
     prices: Option<[f64; 2]>,
     is_one_relay: bool,
-    taken: BTreeMap<PacketService, Taken>,
+    measured: BTreeMap<PacketService, Measured>,
     interval: Option<Interval>,
 }
 
 impl FlowCosts {
     /// Creates estimates from configured costs, if any, and the relays' coding rates.
     #[must_use]
-    pub fn new(told: Option<ToldCosts>, coding: CodingRates) -> Self {
+    pub fn new(configured: Option<ToldCosts>, coding: CodingRates) -> Self {
         Self {
-            told,
+            configured,
             coding,
             expected: 0.0,
             lost: 0.0,
             packet: FIRST_PACKET,
             prices: None,
             is_one_relay: false,
-            taken: BTreeMap::new(),
+            measured: BTreeMap::new(),
             interval: None,
         }
     }
@@ -132,7 +132,7 @@ impl FlowCosts {
     /// Discards all that was measured, after the flow's relays have changed.
     pub fn forget_relays(&mut self) {
         (self.prices, self.interval, self.is_one_relay) = (None, None, false);
-        self.taken.clear();
+        self.measured.clear();
     }
 
     /// Processes a receiver's report.
@@ -143,7 +143,7 @@ impl FlowCosts {
 
     /// Processes the flow's traffic so far; `service` carries it now.
     pub fn note_spent(&mut self, now: Timestamp, service: PacketService, spent: Spent) {
-        self.taken.retain(|_, taken| now.since(taken.at) < REMEMBERED);
+        self.measured.retain(|_, measured| now.since(measured.at) < REMEMBERED);
         match self.interval {
             Some(interval) if interval.service == service => {
                 if now.since(interval.begins) >= INTERVAL {
@@ -177,7 +177,7 @@ impl FlowCosts {
         self.packet = Bytes::new(mean.round() as u64);
         self.note_prices([ingress, egress]);
         let parts = [ingress, egress].map(|left| left.bytes as f64 / (copied as f64 * mean));
-        self.taken.insert(service, Taken { parts, loss: self.loss(), at });
+        self.measured.insert(service, Measured { parts, loss: self.loss(), at });
     }
 
     /// Updates the prices. A relay that has sent nothing in the interval is assumed to charge what
@@ -189,8 +189,8 @@ impl FlowCosts {
         let before = |role: usize| self.prices.map(|prices| prices[role]);
         let [known_ingress, known_egress] = [ingress.or(before(0)), egress.or(before(1))];
         let prices = known_ingress.or(known_egress).zip(known_egress.or(known_ingress));
-        let is_told = |(ingress, egress): &(f64, f64)| *ingress > 0.0 || *egress > 0.0;
-        self.prices = prices.filter(is_told).map(|(ingress, egress)| [ingress, egress]);
+        let is_priced = |(ingress, egress): &(f64, f64)| *ingress > 0.0 || *egress > 0.0;
+        self.prices = prices.filter(is_priced).map(|(ingress, egress)| [ingress, egress]);
     }
 
     /// Returns the Internet path's loss ratio; zero before the first report.
@@ -210,14 +210,17 @@ impl FlowCosts {
         let loss = self.loss();
         let modelled = |loss| self.modelled(service, loss);
         let moved = |cost: f64, from| Some((cost + modelled(loss)? - modelled(from)?).max(0.0));
-        let told = self.told.as_ref().and_then(|told| Some((told.costs.get(&service)?, told.loss)));
-        match (self.prices, told, self.taken.get(&service)) {
+        let configured = self
+            .configured
+            .as_ref()
+            .and_then(|configured| Some((configured.costs.get(&service)?, configured.loss)));
+        match (self.prices, configured, self.measured.get(&service)) {
             (None, Some((cost, _)), _) => Some(cost.as_usd()),
-            (_, _, Some(Taken { parts, loss, .. })) => {
+            (_, _, Some(Measured { parts, loss, .. })) => {
                 let [ingress, egress] = self.prices();
                 moved(parts[0] * ingress + parts[1] * egress, *loss)
             }
-            // Before the first report the loss is taken to be as expected.
+            // Before the first report the loss is assumed to be as expected.
             (_, Some((cost, _)), None) if self.expected == 0.0 => Some(cost.as_usd()),
             (_, Some((cost, expected)), None) => moved(cost.as_usd(), expected),
             (_, None, None) => modelled(loss),
@@ -238,7 +241,7 @@ impl FlowCosts {
             packet: self.packet,
             loss,
             uplink: Tariff::FREE,
-            kept: Duration::ZERO,
+            retention: Duration::ZERO,
         };
         let relay = |usd_per_gb: f64| -> Option<RelayTariff> {
             Some(RelayTariff {
@@ -282,12 +285,12 @@ mod tests {
         BOUGHT.into_iter().zip(costs.map(|usd| Money::from_usd(usd).unwrap())).collect()
     }
 
-    fn told(loss: f64) -> FlowCosts {
+    fn configured(loss: f64) -> FlowCosts {
         let costs = usd([0.03, 0.08, 0.17]);
         FlowCosts::new(Some(ToldCosts { costs, loss: ratio(loss) }), rates())
     }
 
-    fn untold() -> FlowCosts {
+    fn unconfigured() -> FlowCosts {
         FlowCosts::new(None, rates())
     }
 
@@ -334,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn without_prices_services_cost_what_leaves_relays() {
-        let mut costs = untold();
+    fn unpriced_services_cost_relay_egress() {
+        let mut costs = unconfigured();
         assert_eq!(cents(&costs), [40, 100, 200]);
         report(&mut costs, 100);
         // A tenth is recovered: it leaves the egress relay once more, and with coding nine helpers
@@ -344,22 +347,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_stands_while_relays_tell_no_price() {
-        let mut running = Running::new(told(0.01), [0, 0]);
+    fn configured_costs_hold_without_prices() {
+        let mut running = Running::new(configured(0.01), [0, 0]);
         report(&mut running.costs, 500);
         running.run(Coding, [120, 0], 60);
         assert_eq!(cents(&running.costs), [3, 8, 17]);
     }
 
     #[test]
-    fn the_service_that_runs_costs_what_is_billed() {
-        let mut running = Running::new(told(0.01), [10, 10]);
+    fn running_service_costs_billed_traffic() {
+        let mut running = Running::new(configured(0.01), [10, 10]);
         running.run(Coding, [120, 0], 32);
         assert_eq!(cents(&running.costs), [3, 8, 17], "not long enough");
         running.run(Coding, [120, 0], 10);
         assert_eq!(cents(&running.costs), [12, 8, 17]);
         // Costs are for each byte that is copied, not for each that is sent.
-        let mut chosen = Running::new(told(0.01), [10, 10]);
+        let mut chosen = Running::new(configured(0.01), [10, 10]);
         for _ in 0..42 {
             chosen.spent.packets += 300;
             chosen.spent.bytes += 300_000;
@@ -369,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn bills_of_the_service_before_are_not_put_on_the_next() {
-        let mut running = Running::new(untold(), [0, 0]);
+    fn costs_of_previous_service_are_not_counted() {
+        let mut running = Running::new(unconfigured(), [0, 0]);
         running.run(Forwarding, [100, 100], 40);
         running.run(Caching, [100, 100], 2);
         running.run(Caching, [100, 0], 40);
@@ -378,8 +381,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_took_is_remembered_for_a_while() {
-        let mut running = Running::new(untold(), [0, 0]);
+    fn measured_costs_are_remembered() {
+        let mut running = Running::new(unconfigured(), [0, 0]);
         running.run(Coding, [120, 0], 40);
         running.run(Caching, [100, 0], 500);
         assert_eq!(cents(&running.costs), [120, 100, 200]);
@@ -391,8 +394,8 @@ mod tests {
     }
 
     #[test]
-    fn prices_of_relays_count_where_no_costs_were_told() {
-        let mut running = Running::new(untold(), [2, 10]);
+    fn prices_of_relays_count_without_configured_costs() {
+        let mut running = Running::new(unconfigured(), [2, 10]);
         report(&mut running.costs, 100);
         running.run(Caching, [100, 10], 40);
         // 0.4 parts at 2 cents and 0.158 at 10; 1 and 0.1; 1 and 1.
@@ -403,8 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn told_costs_move_with_the_loss_once_relays_tell_prices() {
-        let mut running = Running::new(told(0.1), [8, 9]);
+    fn reported_costs_follow_loss() {
+        let mut running = Running::new(configured(0.1), [8, 9]);
         report(&mut running.costs, 100);
         running.run(Forwarding, [100, 100], 40);
         assert_eq!(cents(&running.costs), [3, 8, 17], "as was expected");
@@ -417,7 +420,7 @@ mod tests {
 
     #[test]
     fn over_one_relay_nothing_leaves_for_another() {
-        let mut running = Running::new(untold(), [10, 0]);
+        let mut running = Running::new(unconfigured(), [10, 0]);
         report(&mut running.costs, 100);
         running.run(Caching, [10, 0], 40);
         running.costs.forget_relays();
@@ -436,7 +439,7 @@ mod tests {
 
     #[test]
     fn few_packets_tell_nothing() {
-        let mut costs = untold();
+        let mut costs = unconfigured();
         for second in 0..200 {
             let ingress = LeftRelay { bytes: second * 9_000, nano_usd: 0 };
             let spent = Spent {

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_ways_rise_by_stands_before_the_hop_they_share() {
+    fn common_delay_rise_is_queue_at_shared_hop() {
         let mut queue = StandingQueue::default();
         assert_eq!(noted(&mut queue, 0..10, 100, 20), ms(0));
         assert_eq!(noted(&mut queue, 10..20, 400, 310), ms(290));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_further_on_is_none_of_the_uplink() {
+    fn queue_beyond_uplink_is_not_counted() {
         let mut queue = StandingQueue::default();
         noted(&mut queue, 0..10, 100, 20);
         assert_eq!(noted(&mut queue, 10..20, 400, 20), ms(0), "on the Internet");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_stay_longer_are_no_queue_after_ten_minutes() {
+    fn lasting_delay_rise_is_no_queue() {
         let mut queue = StandingQueue::default();
         noted(&mut queue, 0..10, 100, 20);
         assert_eq!(noted(&mut queue, 10..590, 200, 120), ms(100));

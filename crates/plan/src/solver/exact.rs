@@ -60,7 +60,7 @@ const PATTERNS_SHARE: f64 = 0.4;
 const MOST_PATTERN_ROUNDS: usize = 40;
 
 /// A predicate on a flow and the index of one of its candidates: whether the program has that one.
-pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
+pub(in crate::solver) type Retained<'a> = &'a dyn Fn(usize, usize) -> bool;
 
 /// The exact solver by our own formulation, `exact`.
 ///
@@ -90,16 +90,17 @@ impl Exact<'_> {
 }
 
 impl Exact<'_> {
-    /// Solves the problem over the candidates that are `kept`, among which are those of `start`.
+    /// Solves the problem over the candidates that are `retained`, among which are those of
+    /// `start`.
     ///
     /// Its proofs hold for all plans if no better plan uses another candidate.
     pub(super) fn over(
         problem: &Problem,
         start: Plan,
-        kept: Kept<'_>,
+        retained: Retained<'_>,
         limits: &Limits<'_>,
     ) -> Result<Plan, SolveError> {
-        let formulation = aggregated::aggregated_over(problem, kept);
+        let formulation = aggregated::aggregated_over(problem, retained);
         let formulation = formulation.ok_or_else(|| infeasible(problem))?;
         Search::new(problem, formulation, limits, "exact", Some(start)).run()
     }
@@ -112,10 +113,12 @@ impl Exact<'_> {
     pub(super) fn by_counts(
         problem: &Problem,
         start: Plan,
-        kept: Kept<'_>,
+        retained: Retained<'_>,
         limits: &Limits<'_>,
     ) -> Plan {
-        let Some(formulation) = aggregated::aggregated_over(problem, kept) else { return start };
+        let Some(formulation) = aggregated::aggregated_over(problem, retained) else {
+            return start;
+        };
         let goal = if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score };
         let mut search = Search::new(problem, formulation, limits, "auto", Some(start.clone()));
         (search.bound, search.bound_cost) = (start.bound, start.bound_cost);
@@ -281,8 +284,8 @@ impl<'a> Search<'a> {
             let start = start.and_then(|plan| self.formulation.values_of_any(self.problem, plan));
             let budget = self.problem.budget();
             let answer = milp::run(&self.formulation, goal, budget, start.as_deref(), limits)?;
-            let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
-            self.steps = self.steps.saturating_sub(taken);
+            let steps = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+            self.steps = self.steps.saturating_sub(steps);
             self.note_bound(goal, answer.bound);
             match (answer.status, answer.values) {
                 (Status::Infeasible, _) if self.best.is_none() && !self.unproved => {
@@ -309,8 +312,8 @@ impl<'a> Search<'a> {
         let start = start.filter(|_| run.whole != Whole::Nothing);
         let budget = self.problem.budget();
         let answer = milp::run(&self.formulation, goal, budget, start.as_deref(), run).ok()?;
-        let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
-        self.steps = self.steps.saturating_sub(taken);
+        let steps = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+        self.steps = self.steps.saturating_sub(steps);
         Some(answer)
     }
 
@@ -325,9 +328,9 @@ impl<'a> Search<'a> {
     /// Adds pattern cuts until linear programs yield no more of them, or their share of the limits
     /// is used.
     fn rule_out_patterns(&mut self, goal: Goal) {
-        let kept = 1.0 - PATTERNS_SHARE;
-        let steps = (self.steps as f64 * kept) as u64;
-        let time = self.limits.time_left.map(|left| left().mul_f64(kept));
+        let remaining = 1.0 - PATTERNS_SHARE;
+        let steps = (self.steps as f64 * remaining) as u64;
+        let time = self.limits.time_left.map(|left| left().mul_f64(remaining));
         for _ in 0..MOST_PATTERN_ROUNDS {
             let Some(run) = self.next_run() else { return };
             let is_late = run.time.zip(time).is_some_and(|(left, least)| left < least);

@@ -5,7 +5,7 @@
 //! add up to more than its true cost: an equal share for every flow of the problem (there is at
 //! least one relay where a flow passes), and the flow's rate over a relay's capacity (there are at
 //! least as many relays as the rates fill). Any convex combination of the two is valid, too; the
-//! best of a few is taken. Offers of which some relays run already are free in the bounds. The
+//! best of a few is selected. Offers of which some relays run already are free in the bounds. The
 //! number of relays that carry an offer's flows is computed exactly ([`crate::packing`]).
 //!
 //! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search
@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
             set_up_parts_usd: 0.0,
             cost_usd: 0.0,
             score_s: 0.0,
-            taken: Vec::new(),
+            selected: Vec::new(),
         };
         self.choose_path(&choices, &menus, &mut node);
     }
@@ -210,15 +210,15 @@ impl<'a> Search<'a> {
             }
             let set_up_usd = mix * set_up.as_usd() + (1.0 - mix) * node.set_up_parts_usd;
             let left = self.budget_usd - node.cost_usd - set_up_usd;
-            best = f64::max(best, bound(menus[node.taken.len()..].iter(), left)?);
+            best = f64::max(best, bound(menus[node.selected.len()..].iter(), left)?);
         }
         Some(node.score_s + best)
     }
 
     fn choose_path(&mut self, choices: &[Vec<Choice<'a>>], menus: &[Vec<Menu>], node: &mut Node) {
-        let depth = node.taken.len();
+        let depth = node.selected.len();
         if depth == choices.len() {
-            self.offer(&node.taken);
+            self.offer(&node.selected);
             return;
         }
         for choice in &choices[depth] {
@@ -237,9 +237,9 @@ impl<'a> Search<'a> {
 
     /// Accepts the choice as incumbent if it is better and affordable with its true number of
     /// relays.
-    fn offer(&mut self, taken: &[usize]) {
-        let mut choice = vec![0; taken.len()];
-        for (flow, place) in self.order.iter().zip(taken) {
+    fn offer(&mut self, selected: &[usize]) {
+        let mut choice = vec![0; selected.len()];
+        for (flow, place) in self.order.iter().zip(selected) {
             choice[*flow] = *place;
         }
         let plan = Plan::from_choice(self.problem, &choice, "exhaustive", Duration::ZERO);
@@ -255,9 +255,9 @@ impl<'a> Search<'a> {
 /// dominated ones.
 fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     let all = problem.candidates(flow);
-    let kept: Vec<&Candidate> = if prune { undominated(all) } else { all.iter().collect() };
+    let retained: Vec<&Candidate> = if prune { undominated(all) } else { all.iter().collect() };
     let place = |candidate: &Candidate| all.iter().position(|other| std::ptr::eq(other, candidate));
-    let mut choices: Vec<Choice<'_>> = kept
+    let mut choices: Vec<Choice<'_>> = retained
         .into_iter()
         .filter(|candidate| fits(problem, candidate))
         .map(|candidate| Choice {
@@ -308,7 +308,7 @@ struct Node {
     set_up_parts_usd: f64,
     cost_usd: f64,
     score_s: f64,
-    taken: Vec<usize>,
+    selected: Vec<usize>,
 }
 
 impl Node {
@@ -322,6 +322,6 @@ impl Node {
         self.set_up_parts_usd += choice.set_up_part_usd;
         self.cost_usd += choice.cost_usd;
         self.score_s += choice.score_s;
-        self.taken.push(choice.place);
+        self.selected.push(choice.place);
     }
 }

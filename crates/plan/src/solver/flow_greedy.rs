@@ -110,7 +110,7 @@ fn solve(
     run.supply.fill(usize::MAX);
     run.start(0);
     run.go(None, None, &mut work);
-    finish(problem, &lists, run.taken(), name, bound, &work)
+    finish(problem, &lists, run.selected(), name, bound, &work)
 }
 
 /// Returns the plan of a run; an error when it leaves a flow out, exceeds the budget, or was
@@ -118,12 +118,12 @@ fn solve(
 pub(super) fn finish(
     problem: &Problem,
     lists: &Lists,
-    taken: &[Rank],
+    selected: &[Rank],
     name: &'static str,
     bound: Duration,
     work: &Work<'_>,
 ) -> Result<Plan, SolveError> {
-    let plan = plan(problem, lists, taken, name, bound);
+    let plan = plan(problem, lists, selected, name, bound);
     match plan {
         Some(plan) if !work.stopped => Ok(plan),
         plan => Err(SolveError::WorkLimit { best: plan.map(Box::new), bound }),
@@ -133,22 +133,22 @@ pub(super) fn finish(
 fn plan(
     problem: &Problem,
     lists: &Lists,
-    taken: &[Rank],
+    selected: &[Rank],
     name: &'static str,
     bound: Duration,
 ) -> Option<Plan> {
     let mut paths = vec![None; problem.flows().len()];
-    let mut rooms: Vec<Vec<u64>> = vec![Vec::new(); problem.offers().len()];
-    for rank in taken {
+    let mut free: Vec<Vec<u64>> = vec![Vec::new(); problem.offers().len()];
+    for rank in selected {
         let entry = lists.entry(*rank);
         let place = |offer: &u32| {
-            let (offer, rooms) = (*offer as usize, &mut rooms[*offer as usize]);
-            let first = rooms.iter().position(|room| *room >= entry.rate);
+            let (offer, free) = (*offer as usize, &mut free[*offer as usize]);
+            let first = free.iter().position(|left| *left >= entry.rate);
             let number = first.unwrap_or_else(|| {
-                rooms.push(problem.offers()[offer].capacity_bps());
-                rooms.len() - 1
+                free.push(problem.offers()[offer].capacity_bps());
+                free.len() - 1
             });
-            rooms[number] -= entry.rate;
+            free[number] -= entry.rate;
             (offer, number)
         };
         let numbers: Vec<(usize, usize)> = entry.relays().iter().map(place).collect();

@@ -114,7 +114,7 @@ fn serve(problem: &Problem, relays: &Relays, work: &mut Work<'_>) -> Outcome {
 struct Serving<'a> {
     problem: &'a Problem,
     /// The free capacity of each relay, by offer.
-    room: Vec<Vec<u64>>,
+    free_bps: Vec<Vec<u64>>,
     /// Candidates whose offers all have a relay: index and candidate, by flow.
     open: Vec<Vec<(usize, &'a Candidate)>>,
     /// Each flow's candidate, and its relays' numbers.
@@ -140,9 +140,9 @@ impl<'a> Serving<'a> {
             flow.first().filter(|(_, c)| free(c)).map(|(at, _)| (*at, Vec::new()))
         };
         let choice = open.iter().map(|flow| direct(flow)).collect();
-        let rooms = problem.offers().iter().zip(relays);
-        let room = rooms.map(|(offer, count)| vec![offer.capacity_bps(); *count]).collect();
-        Self { problem, room, open, choice, left, set_up }
+        let fleets = problem.offers().iter().zip(relays);
+        let free_bps = fleets.map(|(offer, count)| vec![offer.capacity_bps(); *count]).collect();
+        Self { problem, free_bps, open, choice, left, set_up }
     }
 
     /// Returns the affordable change of one flow's path that saves most for each dollar: flow and
@@ -183,12 +183,13 @@ impl<'a> Serving<'a> {
     /// present share released.
     fn numbers(&self, flow: usize, candidate: &Candidate) -> Option<Vec<usize>> {
         let need = candidate.rate.as_bps();
-        let room_at =
-            |offer: usize, number: usize| self.room[offer][number] + self.held(flow, offer, number);
+        let free_at = |offer: usize, number: usize| {
+            self.free_bps[offer][number] + self.held(flow, offer, number)
+        };
         let fullest = |offer: &usize| {
-            let numbers = 0..self.room[*offer].len();
-            let roomy = numbers.filter(|number| room_at(*offer, *number) >= need);
-            roomy.min_by_key(|number| room_at(*offer, *number))
+            let numbers = 0..self.free_bps[*offer].len();
+            let fitting = numbers.filter(|number| free_at(*offer, *number) >= need);
+            fitting.min_by_key(|number| free_at(*offer, *number))
         };
         candidate.relays.iter().map(fullest).collect()
     }
@@ -209,12 +210,12 @@ impl<'a> Serving<'a> {
         if let (Some(before), Some((_, old))) = (self.current(flow), self.choice[flow].take()) {
             self.left = self.left + before.cost;
             for (offer, number) in before.relays.iter().zip(old) {
-                self.room[*offer][number] += before.rate.as_bps();
+                self.free_bps[*offer][number] += before.rate.as_bps();
             }
         }
         self.left = self.left.checked_sub(candidate.cost).expect("an upgrade is affordable");
         for (offer, number) in candidate.relays.iter().zip(&numbers) {
-            self.room[*offer][*number] -= candidate.rate.as_bps();
+            self.free_bps[*offer][*number] -= candidate.rate.as_bps();
         }
         self.choice[flow] = Some((place, numbers));
     }

@@ -1,5 +1,5 @@
 //! Problems whose machines are paid for as long as the plan takes: solved for each number of whole
-//! hours ([`Problem::paid_for`]), and the best of the plans is taken.
+//! hours ([`Problem::paid_for`]), and the best of the plans is selected.
 //!
 //! Every plan takes some whole number of hours, and is a plan of that number's problem. So the
 //! least of the bounds of all these problems holds for it.

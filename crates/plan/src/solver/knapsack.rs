@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_budget_buys_the_steepest_steps_first() {
+    fn budget_buys_the_steepest_steps_first() {
         let a = Menu::new([(0.0, 100.0), (1.0, 50.0), (2.0, 45.0), (0.5, 95.0)]).unwrap();
         let b = Menu::new([(0.0, 10.0), (1.0, 4.0)]).unwrap();
         let at = |budget| bound([&a, &b].into_iter(), budget);

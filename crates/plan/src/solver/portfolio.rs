@@ -2,7 +2,7 @@
 //! fix-and-optimise and the exact solver from there. It ends as soon as a plan is proved optimal.
 
 #[cfg(feature = "highs")]
-use super::exact::{self, Exact, Kept};
+use super::exact::{self, Exact, Retained};
 #[cfg(feature = "highs")]
 use super::lagrangian::{Effort, Survey};
 use super::{
@@ -170,13 +170,15 @@ fn finish(
         if best.is_proved_best(problem) {
             break;
         }
-        let kept = margins.as_ref().map(|margins| margins.kept(problem, &best));
-        let kept = |flow: usize, place: usize| kept.as_ref().is_none_or(|kept| kept[flow][place]);
+        let retained = margins.as_ref().map(|margins| margins.retained(problem, &best));
+        let retained = |flow: usize, place: usize| {
+            retained.as_ref().is_none_or(|retained| retained[flow][place])
+        };
         let rest = left_after(limits, spent);
         best = part(&rest, share / (1.0 - spent), |limits| match stage {
-            Stage::Parts => exact::improve(problem, best, &kept, limits),
-            Stage::Counts if is_for_exact => Exact::by_counts(problem, best, &kept, limits),
-            Stage::Whole if is_for_exact => better_of(problem, best, &kept, limits),
+            Stage::Parts => exact::improve(problem, best, &retained, limits),
+            Stage::Counts if is_for_exact => Exact::by_counts(problem, best, &retained, limits),
+            Stage::Whole if is_for_exact => better_of(problem, best, &retained, limits),
             Stage::Counts | Stage::Whole => best,
         });
         spent += share;
@@ -193,8 +195,8 @@ fn left_after<'a>(limits: &Limits<'a>, share: f64) -> Limits<'a> {
 
 /// Returns the exact solver's plan and bound, where they are better than those given.
 #[cfg(feature = "highs")]
-fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>) -> Plan {
-    let exact = match Exact::over(problem, start.clone(), kept, limits) {
+fn better_of(problem: &Problem, start: Plan, retained: Retained<'_>, limits: &Limits<'_>) -> Plan {
+    let exact = match Exact::over(problem, start.clone(), retained, limits) {
         Ok(plan) => plan,
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
         Err(_) => return start,
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gets_its_part_and_who_comes_to_no_end_is_the_last() {
+    fn deadline_is_shared_and_endless_solver_is_last() {
         let problem = example::problem(3, StartUp::Ignored);
         let asked = Mutex::new(Vec::new());
         let (ends, cut) =
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn starters_share_the_time_of_who_asks_and_not_the_whole_deadline() {
+    fn starters_share_time_of_caller() {
         let problem = example::problem(3, StartUp::Ignored);
         let asked = Mutex::new(Vec::new());
         let probe = Probe { ends: true, asked: &asked };
@@ -287,7 +289,7 @@ mod tests {
 
     #[cfg(feature = "highs")]
     #[test]
-    fn what_is_proved_ends_the_search() {
+    fn proof_ends_search() {
         use std::sync::atomic::{AtomicUsize, Ordering};
 
         let problem = example::problem(3, StartUp::Ignored);

@@ -1,7 +1,7 @@
 //! CP's proxy-greedy heuristics 1-P, 2-P and 2-P RB [CP VI-B, Algorithms 3 to 5].
 //!
 //! A set of relays grows as long as that helps: of all sets with one relay more (1-P), with two
-//! more (2-P), or with one less and two more (2-P RB), the one is kept on which F-FCT makes the
+//! more (2-P), or with one less and two more (2-P RB), the one is retained on which F-FCT makes the
 //! best plan. The set is the number of relays of each offer; set-up is paid only for those that
 //! F-FCT uses.
 //!
@@ -114,5 +114,5 @@ fn solve(
             break;
         }
     }
-    finish(problem, &lists, rounds.taken_on(&relays), name, bound, &work)
+    finish(problem, &lists, rounds.selected_on(&relays), name, bound, &work)
 }

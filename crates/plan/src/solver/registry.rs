@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_there_once_and_finds_its_algorithm() {
+    fn names_are_unique_and_find_algorithms() {
         let all: Vec<&str> = names().collect();
         for (index, name) in all.iter().enumerate() {
             assert!(!all[..index].contains(name), "{name}");

@@ -71,7 +71,7 @@ fn extend(problem: &Problem, flow: usize, relays: &mut Vec<usize>, found: &mut V
             fct,
             score: problem.score(flow, fct),
             cost: problem.egress_cost(flow, relays).unwrap() + problem.move_cost(flow, relays),
-            rate: problem.rate_taken(flow, fct),
+            rate: problem.rate_used(flow, fct),
         });
     }
     if relays.len() == problem.max_relays() {

@@ -66,7 +66,7 @@ fn leg(read: &ProblemFile, from: Place, to: Place) -> Leg {
 }
 
 #[test]
-fn a_small_file_says_what_it_says() {
+fn small_file_is_parsed() {
     let read = read(SMALL).unwrap();
     let inputs = &read.inputs;
     assert_eq!(inputs.budget, Money::from_usd(2.0).unwrap());
@@ -81,7 +81,7 @@ fn a_small_file_says_what_it_says() {
 }
 
 #[test]
-fn a_site_takes_its_regions_figures_where_it_has_none_of_its_own() {
+fn site_inherits_figures_of_region() {
     let text = r#"
         regions = ["gcp:europe-west2", "gcp:us-east4"]
         rtt_tables = ["rtt"]
@@ -142,7 +142,7 @@ fn a_site_takes_its_regions_figures_where_it_has_none_of_its_own() {
 }
 
 #[test]
-fn the_schema_has_every_key_that_the_reader_has() {
+fn schema_has_all_keys() {
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../../../docs/reference/plan-problem.schema.json"))
             .unwrap();
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn numbers_written_into_a_file_come_out_as_they_were(
+    fn numbers_round_trip_through_file(
         budget_cents in 0_u32..100_000,
         volume_mb in 1_u64..1_000_000,
         rtts_ms in proptest::collection::vec(1_u64..500, 3),
@@ -226,7 +226,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_a_region_is_capped_where_there_is_one() {
+fn region_egress_is_capped() {
     let capped = |line: &str| SMALL.replacen("id = \"a\"", &format!("id = \"a\"\n{line}"), 1);
     let alone = capped("egress_cap_outside = \"1 Gbit/s\"");
     let refused = read(&alone).unwrap_err().to_string();
@@ -262,7 +262,7 @@ fn what_leaves_a_region_is_capped_where_there_is_one() {
 }
 
 #[test]
-fn quick_start_is_on_where_the_most_exact_section_says_so() {
+fn quick_start_follows_most_specific_section() {
     let with = |all: &str, pair: &str| {
         let pair = SMALL.replacen("rtt = \"200 ms\"", &format!("rtt = \"200 ms\"\n{pair}"), 1);
         let read = read(&format!("{pair}[leg.all]\n{all}\n")).unwrap();
@@ -281,7 +281,7 @@ fn quick_start_is_on_where_the_most_exact_section_says_so() {
 }
 
 #[test]
-fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
+fn flow_moves_only_if_worth_its_cost() {
     let planned = |move_usd: &str| {
         let text = SMALL.replacen("budget_usd = 2.0", "budget_usd = 2.0\nobjective = \"cost\"", 1);
         let text = format!(

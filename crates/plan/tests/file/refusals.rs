@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_makes_no_sense_is_refused_with_line_and_field() {
+fn invalid_values_are_refused_with_line_and_field() {
     let cases = [
         ("from = \"a\"", "from = \"c\"", "line 8: from: no site `c`; the file has `a`, `b`"),
         ("to = \"b\"", "to = \"a\"", "line 9: to: a flow from `a` to itself"),
@@ -116,7 +116,7 @@ fn sections_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn impossible_figures_are_told() {
+fn impossible_figures_are_refused() {
     let lost = |loss: &str| {
         SMALL.replacen("rtt = \"200 ms\"", &format!("rtt = \"200 ms\"\nloss = {loss}"), 1)
     };
@@ -147,7 +147,7 @@ fn impossible_figures_are_told() {
 }
 
 #[test]
-fn a_region_that_is_misspelt_is_suggested() {
+fn misspelt_region_gets_suggestion() {
     let named = |name: &str| {
         read(&SMALL.replacen("[\"gcp:europe-west2\"]", &format!("[\"{name}\"]"), 1))
             .unwrap_err()

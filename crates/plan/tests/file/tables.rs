@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_table_with_a_mistake_is_refused_by_name_line_and_column() {
+fn invalid_table_is_refused_with_line_and_column() {
     let text = SMALL.replacen("budget_usd = 2.0", "rtt_tables = [\"t\"]\nrate_tables = [\"r\"]", 1);
     let rates = "src,dst,mbps\n";
     let cases = [
@@ -37,7 +37,7 @@ fn a_table_with_a_mistake_is_refused_by_name_line_and_column() {
 }
 
 #[test]
-fn what_a_pair_of_regions_says_of_its_path_holds_for_their_sites() {
+fn sites_inherit_paths_of_region_pair() {
     let text = |more: &str| {
         format!(
             "regions = []\n[[site]]\nid = \"a\"\nregion = \"gcp:us-east4\"\n[[site]]\nid = \"b\"\n\
@@ -81,7 +81,7 @@ fn missing_round_trips_are_guessed_only_when_allowed() {
 }
 
 #[test]
-fn tables_are_read_as_they_are_found() {
+fn real_world_tables_are_parsed() {
     let text = SMALL.replacen("budget_usd = 2.0", "rtt_tables = [\"t\"]\nrate_tables = [\"r\"]", 1);
     let text = text.split("[[pair]]").next().unwrap();
     let london = || relay("gcp:europe-west2");
@@ -126,7 +126,7 @@ fn tables_are_read_as_they_are_found() {
 }
 
 #[test]
-fn public_grids_are_read_with_their_columns_tiers_and_zones() {
+fn public_grids_are_parsed() {
     let text = SMALL.replacen(
         "budget_usd = 2.0",
         "rtt_tables = [\"t\"]\nrate_tables = [\"r\"]\negress.tables = [\"p\"]",
@@ -157,22 +157,22 @@ fn public_grids_are_read_with_their_columns_tiers_and_zones() {
         read.inputs.prices.egress(&regions[0], tradewind_model::Egress::Region(&regions[1]));
     assert!((price.unwrap().as_usd_per_gb() - 0.07).abs() < 1e-12);
     let notes = read.notes.join("\n");
-    for told in [
+    for expected in [
         "t: left out: columns `src_instance_class`, `avg_rtt`; 1 row of another tier than premium; \
          1 row without a value",
         "r: left out: columns `tag`, `success`",
     ] {
-        assert!(notes.contains(told), "{told}: {notes}");
+        assert!(notes.contains(expected), "{expected}: {notes}");
     }
     assert!(!notes.contains("p: "), "{notes}");
 }
 
 #[test]
-fn times_that_are_not_told_exactly_are_known() {
+fn inexact_times_are_reported() {
     let slow = SMALL.replacen("rtt = \"200 ms\"", "rtt = \"200 ms\"\nrate = \"1 bit/s\"", 1);
     let beyond = |text: &str| {
         let problem = Problem::new(read(text).unwrap().inputs).unwrap();
-        problem.beyond_telling().map(ToString::to_string).collect::<Vec<_>>()
+        problem.beyond_longest().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(beyond(&slow), ["a-b"], "2 GB at a bit a second take five hundred years");
     assert!(beyond(SMALL).is_empty());

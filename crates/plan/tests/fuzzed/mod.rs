@@ -90,10 +90,12 @@ fn with_log(text: &str, log: &str, load: &mut dyn FnMut(&str) -> Result<String, 
     if past.truth.flows.len().max(past.expected.len()) > MOST_FLOWS {
         return;
     }
-    let Ok(told) = regret(&past.truth, past.expected, &Greedy, &Limits::work(WORK)) else { return };
-    assert!(told.applied_cost() <= past.truth.budget, "{told:?}");
-    if let Some(by) = told.as_planned.filter(|by| by.late == 0) {
+    let Ok(outcome) = regret(&past.truth, past.expected, &Greedy, &Limits::work(WORK)) else {
+        return;
+    };
+    assert!(outcome.applied_cost() <= past.truth.budget, "{outcome:?}");
+    if let Some(by) = outcome.as_planned.filter(|by| by.late == 0) {
         assert!(by.cost <= past.truth.budget, "{by:?}");
-        assert!(told.values.as_planned >= Some(told.values.best), "{:?}", told.values);
+        assert!(outcome.values.as_planned >= Some(outcome.values.best), "{:?}", outcome.values);
     }
 }

@@ -29,7 +29,7 @@ pub struct Scenario {
     pub runs: Runs,
     /// Upper bound of learned windows.
     pub c_max: Segments,
-    /// Times for which idle connections are kept: a case each, such as `5 min`.
+    /// Times for which idle connections stay open: a case each, such as `5 min`.
     pub keep_idle: Vec<String>,
     /// Virtual time in which windows are sampled.
     #[serde(with = "as_text")]
@@ -186,7 +186,7 @@ fn findings(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     let cases: Vec<(usize, usize)> = (0..KERNELS.len())
         .flat_map(|kernel| (0..scenario.keep_idle.len()).map(move |idle| (kernel, idle)))
         .collect();
-    let told = |pop: usize, what: &dyn Fn(&[f64]) -> f64, unit: &str| {
+    let describe = |pop: usize, what: &dyn Fn(&[f64]) -> f64, unit: &str| {
         let words: Vec<String> = cases
             .iter()
             .map(|(kernel, idle)| {
@@ -207,20 +207,20 @@ fn findings(scenario: &Scenario, runs: &[Found], record: &mut Record) {
         larger,
         format!(
             "at 100 or above: {}; with probes alone: {}",
-            told(BUSY, &high, " %"),
-            told(PROBES_ALONE, &high, " %")
+            describe(BUSY, &high, " %"),
+            describe(PROBES_ALONE, &high, " %")
         ),
     ));
     let low = |windows: &[f64]| percent(windows, |window| window < most);
     record.findings.push(Finding::new(
         "with probes alone 99 % are below 100",
         (0..scenario.keep_idle.len()).all(|idle| of(0, idle, PROBES_ALONE, &low) >= 99.0),
-        format!("{}; judged on the paper's kernel", told(PROBES_ALONE, &low, " %")),
+        format!("{}; judged on the paper's kernel", describe(PROBES_ALONE, &low, " %")),
     ));
     record.findings.push(Finding::new(
         "with probes alone the median is 75",
         (0..scenario.keep_idle.len())
             .any(|idle| (of(0, idle, PROBES_ALONE, &median) - 75.0).abs() <= 7.5),
-        format!("{}; judged on the paper's kernel", told(PROBES_ALONE, &median, "")),
+        format!("{}; judged on the paper's kernel", describe(PROBES_ALONE, &median, "")),
     ));
 }

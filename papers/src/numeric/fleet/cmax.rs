@@ -217,7 +217,7 @@ impl Lines<'_> {
         (1..=self.bounds.len()).map(|setting| mean(&runs(setting))).collect()
     }
 
-    fn told(&self, values: &[f64], unit: &str) -> String {
+    fn describe(&self, values: &[f64], unit: &str) -> String {
         let pairs = self.bounds.iter().zip(values);
         pairs
             .map(|(bound, value)| format!("{value:.0}{unit} at {bound}"))
@@ -234,7 +234,7 @@ impl Lines<'_> {
         Finding::new(
             "the least bound raises the median by 100 %",
             (50.0..=200.0).contains(&gains[0]),
-            format!("by {}; the paper's conclusion says 200 %", self.told(&gains, " %")),
+            format!("by {}; the paper's conclusion says 200 %", self.describe(&gains, " %")),
         )
     }
 
@@ -257,7 +257,7 @@ impl Lines<'_> {
         Finding::new(
             "each bound's line has a mode at its value",
             modes.iter().zip(&self.bounds).all(|(mode, bound)| *mode as u32 == *bound),
-            format!("the most frequent window is {}", self.told(&modes, "")),
+            format!("the most frequent window is {}", self.describe(&modes, "")),
         )
     }
 
@@ -268,7 +268,7 @@ impl Lines<'_> {
         Finding::new(
             "the smallest 10 % have similar windows whatever the bound",
             most <= 1.25 * least,
-            format!("the 10th percentile is {}", self.told(&lowest, "")),
+            format!("the 10th percentile is {}", self.describe(&lowest, "")),
         )
     }
 

@@ -93,8 +93,8 @@ impl Connection {
         let (mut acked, mut flight_end, mut recovered_at) = (0_u64, 0_u64, 0_u64);
         let mut round_trips = 0_u32;
         while acked < segments {
-            let room = self.window.min(path.most) as u64;
-            let sent = room.saturating_sub(in_flight).min(left);
+            let window = self.window.min(path.most) as u64;
+            let sent = window.saturating_sub(in_flight).min(left);
             (left, in_flight) = (left - sent, in_flight + sent);
             most_in_flight = most_in_flight.max(in_flight);
             if acked >= flight_end {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow() {
+    fn unused_window_does_not_grow() {
         for growth in [Growth::WhileFull, Growth::WhileHalfUsed] {
             assert_eq!(carried(100.0, 7, growth).window, 100.0, "{growth:?}");
         }

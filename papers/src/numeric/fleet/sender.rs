@@ -109,8 +109,8 @@ impl<'a> Sender<'a> {
                     day.growth,
                     before,
                 );
-                let kept = self.traffic.keep_idle;
-                destination.open.retain(|open| end < open.busy_until + kept);
+                let timeout = self.traffic.keep_idle;
+                destination.open.retain(|open| end < open.busy_until + timeout);
             }
             now = end;
             if let Some(learner) = &mut learner {

@@ -17,7 +17,7 @@ pub struct Traffic {
     pub largest: Bytes,
     /// Least and greatest rate of a PoP, towards each of the others.
     pub requests_per_hour: [f64; 2],
-    /// Time for which an idle connection is kept.
+    /// Time for which an idle connection stays open.
     #[serde(with = "as_text")]
     pub keep_idle: Duration,
     /// Time from one round of probes to the next.

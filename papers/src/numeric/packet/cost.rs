@@ -64,7 +64,7 @@ struct Terms {
     ingress_usd: f64,
     /// Tariff of egress from a relay, where that is not by list.
     egress: Option<Tariff>,
-    /// Price of storing a GB for an hour, in dollars, and the time for which packets are kept.
+    /// Price of storing a GB for an hour, in dollars, and the time for which packets are stored.
     storage: (f64, Duration),
     /// Tariff of copies on the sender's uplink.
     uplink: Tariff,
@@ -132,7 +132,7 @@ impl Scenario {
             packet: self.packet,
             loss: Ratio::new(loss_percent / 100.0).map_err(nothing)?,
             uplink: terms.uplink,
-            kept: terms.storage.1,
+            retention: terms.storage.1,
         })
     }
 
@@ -256,7 +256,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
         .collect();
     thresholds(scenario, &pairs, &mut record)?;
     ingress(scenario, &pairs, &mut record)?;
-    open::tell(scenario, &mut record)?;
+    open::add_rows(scenario, &mut record)?;
     Ok(record)
 }
 

@@ -206,7 +206,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     })?;
     let mut record =
         Record::of_runs(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
-    crate::numeric::tell_rtts(&mut record, table.is_some());
+    crate::numeric::add_rtt_assumption(&mut record, table.is_some());
     record.figures = vec![Figure {
         title: "packets that arrive in time".to_owned(),
         x_label: "latency budget (ms)".to_owned(),

@@ -11,7 +11,7 @@ use tradewind_units::HostId;
 use super::Scenario;
 use super::kcptun::{self, Tunnel};
 use crate::harness::exchange::lab;
-use crate::harness::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
+use crate::harness::packets::{Attachment, Carriage, Coding, Copies, DEVICE, Party, Whole};
 use crate::harness::process::Service;
 use crate::harness::{LabContext, ProcessError, ScenarioError, service};
 
@@ -141,8 +141,8 @@ impl Carriers {
     }
 
     /// Returns the address that a client dials for its server's files.
-    pub(super) fn entrance(&self, server: &Party) -> SocketAddr {
-        if self.tunnels.is_empty() { server.application() } else { Tunnel::entrance() }
+    pub(super) fn dial_address(&self, server: &Party) -> SocketAddr {
+        if self.tunnels.is_empty() { server.application() } else { Tunnel::listener() }
     }
 
     /// Checks that kcptun is still running.
@@ -188,17 +188,17 @@ fn start(
             copies: overlay.from_clients.as_ref(),
             uplink: None,
         };
-        services.push(client.near_gateway(context, &operator, &carriage, Taking::Tun)?.0);
+        services.push(client.near_gateway(context, &operator, &carriage, Attachment::Tun)?.0);
     }
     let begun = Instant::now();
     for (client, server) in ends {
-        wait_until_taken(context, client, server, begun)?;
+        wait_for_route(context, client, server, begun)?;
     }
     Ok(services)
 }
 
 /// Waits until a client's packets to its server are routed into the gateway's device.
-fn wait_until_taken(
+fn wait_for_route(
     context: &LabContext,
     client: &Party,
     server: &Party,

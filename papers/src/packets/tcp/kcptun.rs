@@ -93,7 +93,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Returns the address at which the client accepts connections of its host.
-    pub(super) fn entrance() -> SocketAddr {
+    pub(super) fn listener() -> SocketAddr {
         (Ipv4Addr::LOCALHOST, CLIENT_PORT).into()
     }
 
@@ -120,7 +120,7 @@ impl Tunnel {
         };
         let ways = [("--listen", between), ("--target", application)];
         let server = start(SERVER, &server.host, Port::Udp(SERVER_PORT), ways)?;
-        let ways = [("--localaddr", Self::entrance()), ("--remoteaddr", between)];
+        let ways = [("--localaddr", Self::listener()), ("--remoteaddr", between)];
         let client = start(CLIENT, &client.host, Port::Tcp(CLIENT_PORT), ways)?;
         Ok(Self { client, server })
     }
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn kcptun_arguments_are_equal_and_checked() {
         let settings: Settings = toml::from_str("mode = \"fast3\"\nrepair = [3, 10]").unwrap();
-        let told = settings.arguments().join(" ");
-        assert_eq!(told, "--mode fast3 --datashard 10 --parityshard 3");
+        let arguments = settings.arguments().join(" ");
+        assert_eq!(arguments, "--mode fast3 --datashard 10 --parityshard 3");
         // kcptun itself silently ignores an unknown mode.
         let error = toml::from_str::<Settings>("mode = \"fast4\"\nrepair = [3, 10]").unwrap_err();
         assert!(error.to_string().contains("unknown variant `fast4`"), "{error}");

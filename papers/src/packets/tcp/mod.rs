@@ -150,13 +150,13 @@ pub(crate) fn run(
         .flat_map(|seed| arms().map(move |arm| (seed, arm)))
         .collect();
     let step = "fetch files";
-    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, arm), checked| {
+    let completed = repeats::each(step, &cases, 1, options, observer, |(seed, arm), checked| {
         let (run, reasons) = on_lab(&scenario, &topology, options, *seed, *arm)?;
         let name = arm.map_or("TCP alone", |arm| &arm.name);
         checked.add(&format!("{name}, seed {seed}"), reasons);
         Ok::<_, ExperimentError>(run)
     })?;
-    Ok(kept.record(|all, options| record(&scenario, options, &possible, all)))
+    Ok(completed.record(|all, options| record(&scenario, options, &possible, all)))
 }
 
 /// Runs one arm; returns the result and the bounds that the lab broke.
@@ -174,9 +174,9 @@ fn on_lab(
     let mut carriers = Carriers::start(scenario, &context, &ends, arm)?;
     let mut pairs = Vec::new();
     for (client, server) in &ends {
-        let entrance = carriers.entrance(server);
+        let dial_address = carriers.dial_address(server);
         let to = (&server.host, server.application());
-        pairs.push(Pair::open(&context, (&client.host, entrance), to)?);
+        pairs.push(Pair::open(&context, (&client.host, dial_address), to)?);
     }
     context.lab.reset_validity().map_err(ProcessError::from)?;
     let before = carried_kb(&context)?;
@@ -220,10 +220,10 @@ fn record(scenario: &Scenario, options: &RunOptions, arms: &[&Arm], all: &[Run])
         all.iter().filter(|run| run.arm.as_ref() == name).collect()
     };
     let direct = of(None);
-    tell("TCP alone", &direct, &mut rows);
+    add_rows("TCP alone", &direct, &mut rows);
     for arm in arms {
         let such = of(Some(arm));
-        tell(&format!("TCP over {}", arm.name), &such, &mut rows);
+        add_rows(&format!("TCP over {}", arm.name), &such, &mut rows);
         compare(arm, &direct, &such, &mut rows, &mut findings);
     }
     let mut assumptions = scenario.assumptions.clone();
@@ -237,7 +237,7 @@ fn record(scenario: &Scenario, options: &RunOptions, arms: &[&Arm], all: &[Run])
     assumptions.push(format!(
         "{count} files a run of each way, {} in all; {}{without}",
         count * times,
-        scenario.runs.told(options)
+        scenario.runs.describe(options)
     ));
     let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
     let figure = Figure {
@@ -249,7 +249,7 @@ fn record(scenario: &Scenario, options: &RunOptions, arms: &[&Arm], all: &[Run])
     Record { figures: vec![figure], ..tables }
 }
 
-fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
+fn add_rows(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
     for (place, (share, share_name)) in SHARES.into_iter().enumerate() {
         let values: Vec<f64> = runs.iter().map(|run| quantile(&run.took_ms, share)).collect();
         let spot = Spot {
@@ -310,14 +310,14 @@ fn compare(
         // There is no claim of the paper about its figures.
         return;
     }
-    let (says, least) = match paper {
+    let (claim, least) = match paper {
         Some(paper) => {
             (format!("{name}: the tail of completion times is shorter by {paper} %"), paper)
         }
         None => (format!("{name}: the tail of completion times is shorter (ours)"), 0.0),
     };
     findings.push(Finding::new(
-        &says,
+        &claim,
         by > 0.0 && by >= least,
         format!("99.9 % of files within {with:.0} ms, without {tail:.0} ms: shorter by {by:.0} %"),
     ));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let topology = Topology::parse(&scenario.topology(), catalogue()).unwrap();
         assert_eq!(topology.hosts.len(), 2 + 2 * scenario.pairs);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_is_a_service_or_kcptun() {
+    fn arm_is_a_service_or_kcptun() {
         let expected = "expected `service`, with copies or without, or `kcptun` alone";
         for (from, to) in [
             ("name = \"coding\", service = \"coding\"", "name = \"coding\""),
@@ -403,20 +403,23 @@ mod tests {
             let cases = record.rows.iter().map(|row| row.case.clone());
             cases.filter(|case| case.contains("kcptun")).collect()
         };
-        let is_told = |record: &Record| {
-            record.assumptions.iter().any(|told| told.contains("without kcptun, which is not"))
+        let notes_absence = |record: &Record| {
+            record
+                .assumptions
+                .iter()
+                .any(|assumption| assumption.contains("without kcptun, which is not"))
         };
         let every: Vec<&Arm> = scenario.arms.iter().collect();
         let (with, without) = (made(&every), made(&[&coding]));
-        let told = of_peer(&with);
+        let cases = of_peer(&with);
         assert!(
-            told.contains(&format!("tail shorter by, {KCPTUN}, all runs together")),
-            "{told:?}"
+            cases.contains(&format!("tail shorter by, {KCPTUN}, all runs together")),
+            "{cases:?}"
         );
         // Its servers' segments do not leave their hosts.
-        assert!(told.iter().all(|case| !case.starts_with("sent again")), "{told:?}");
+        assert!(cases.iter().all(|case| !case.starts_with("sent again")), "{cases:?}");
         assert!(with.findings.iter().all(|finding| !finding.paper.contains("kcptun")));
-        assert!(!is_told(&with) && is_told(&without) && of_peer(&without).is_empty());
+        assert!(!notes_absence(&with) && notes_absence(&without) && of_peer(&without).is_empty());
         assert_eq!(without.findings.len(), 2);
     }
 
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_is_taken_over_all_runs_together() {
+    fn tail_covers_all_runs() {
         let syn = arm("caching of SYN-ACKs alone");
         let all = |tail: f64| of(None, [vec![800.0; 997], vec![tail; 3]].concat());
         // One run's tail hardly shortens, the other's much: together half of the tail is as long as

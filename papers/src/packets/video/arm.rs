@@ -9,7 +9,7 @@ use tradewind_units::HostId;
 use super::scenario::Scenario;
 use super::shield::Shield;
 use crate::harness::listeners::{Port, listens};
-use crate::harness::packets::{Carriage, Coding, Party, Taking};
+use crate::harness::packets::{Attachment, Carriage, Coding, Party};
 use crate::harness::process::{Service, is_installed};
 use crate::harness::{LabContext, ProcessError, round_trip, service};
 use crate::packets::traffic::Pair;
@@ -96,11 +96,21 @@ impl Arm {
 pub(super) struct Group {
     _services: Vec<Service>,
     /// The address to which the call's sender writes.
-    pub(super) entrance: SocketAddr,
+    pub(super) listener: SocketAddr,
     /// The address of its receiver.
     pub(super) exit: SocketAddr,
     /// The other flows.
     pub(super) beside: Vec<Pair>,
+}
+
+/// The ends of one flow of a group.
+struct FlowEnds {
+    near: HostId,
+    /// The address to which the sender writes.
+    listener: SocketAddr,
+    /// The address of the receiver.
+    exit: SocketAddr,
+    far: HostId,
 }
 
 /// Returns a host of a group.
@@ -164,16 +174,19 @@ pub(super) fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) = near.near_gateway(context, &operator, &carriage, Taking::Port)?;
+        let (gateway, listener) =
+            near.near_gateway(context, &operator, &carriage, Attachment::Port)?;
         services.push(gateway);
-        ends.push((near.host, entrance, far.application(), far.host));
+        let exit = far.application();
+        ends.push(FlowEnds { near: near.host, listener, exit, far: far.host });
     }
-    let (_, entrance, exit, _) = ends.remove(0);
-    let pair = |(near, entrance, exit, far): &(HostId, _, _, HostId)| {
-        Pair::open(context, (near, *entrance), (far, *exit), Duration::ZERO)
+    let FlowEnds { listener, exit, .. } = ends.remove(0);
+    let pair = |ends: &FlowEnds| {
+        let (sender, receiver) = ((&ends.near, ends.listener), (&ends.far, ends.exit));
+        Pair::open(context, sender, receiver, Duration::ZERO)
     };
     let beside = ends.iter().map(pair).collect::<Result<_, _>>()?;
-    Ok(Group { _services: services, entrance, exit, beside })
+    Ok(Group { _services: services, listener, exit, beside })
 }
 
 /// Starts SRT between a call's ends. According to its manual it holds a packet for its latency
@@ -202,6 +215,6 @@ fn start_srt(
     let dial = format!("srt://{to}?mode=caller&{options}");
     let receiver = start(&far, &listen, &format!("udp://{exit}"), SRT_PORT)?;
     let sender = start(&near, &format!("udp://:{APPLICATION_PORT}"), &dial, APPLICATION_PORT)?;
-    let entrance = (Ipv4Addr::LOCALHOST, APPLICATION_PORT).into();
-    Ok(Group { _services: vec![receiver, sender], entrance, exit, beside: Vec::new() })
+    let listener = (Ipv4Addr::LOCALHOST, APPLICATION_PORT).into();
+    Ok(Group { _services: vec![receiver, sender], listener, exit, beside: Vec::new() })
 }

@@ -94,7 +94,7 @@ pub(super) struct Played {
 /// Binds a socket on a host.
 ///
 /// # Errors
-/// When the host does not exist, or the address is taken.
+/// When the host does not exist, or the address is in use.
 pub(super) fn bind(
     context: &LabContext,
     host: &HostId,

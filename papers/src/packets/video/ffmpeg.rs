@@ -93,14 +93,14 @@ impl Clip {
         let mut command = Command::new(PROGRAM);
         quiet(&mut command);
         let rate = format!("{}k", video.kbit_per_s);
-        let room = format!("{}k", (2.0 * video.kbit_per_s / video.frames_per_s).ceil());
+        let buffer_size = format!("{}k", (2.0 * video.kbit_per_s / video.frames_per_s).ceil());
         let slice = video.packet_bytes - 100;
         let frames = video.frames_per_s.ceil();
         let of_codec = format!("intra-refresh=1:keyint={frames}:slice-max-size={slice}:threads=1");
         command.args(["-f", "lavfi", "-i", &video.source, "-t", &seconds(length)]);
         command.args(["-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "veryfast"]);
         command.args(["-tune", "zerolatency", "-b:v", &rate, "-maxrate", &rate]);
-        command.args(["-bufsize", &room, "-x264-params", &of_codec]);
+        command.args(["-bufsize", &buffer_size, "-x264-params", &of_codec]);
         command.arg(scratch.file(CLIP));
         Task::start(command, "ffmpeg-encode", &scratch)?.end(LONGEST * 5, stop)?;
         let (video, lossless) = (video.clone(), Likeness::default());

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_whole_late_or_broken() {
+    fn frame_is_whole_late_or_broken() {
         let after =
             [[Some(50), Some(100)], [Some(50), Some(101)], [Some(500), None], [Some(30), Some(30)]];
         // Sequence numbers wrap at 65,536.
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_were_never_sent_are_lost() {
+    fn unsent_packets_are_lost() {
         let mut ledger = Ledger::new(MS(100));
         ledger.leave(Rtp { sequence: 1, timestamp: 0 }, MS(0));
         ledger.leave(Rtp { sequence: 3, timestamp: 0 }, MS(0));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn four_missing_frames_are_a_freeze_and_three_are_not() {
+    fn four_missing_frames_are_a_freeze() {
         let frames = |pattern: &str| -> Vec<Frame> {
             let frame = |shown| Frame {
                 sent: MS(0),

@@ -83,12 +83,12 @@ pub(crate) fn run(
         stop: &options.stop,
     };
     let step = "carry calls";
-    let kept = repeats::each(step, &cases, 1, options, observer, |(seed, arm), checked| {
+    let completed = repeats::each(step, &cases, 1, options, observer, |(seed, arm), checked| {
         stage.run(*arm, *seed, checked)
     })?;
-    Ok(kept.record(|all, options| {
+    Ok(completed.record(|all, options| {
         let mut assumptions = scenario.assumptions.clone();
-        assumptions.push(told(&scenario, options, &stage, wanted.len() - arms.len()));
+        assumptions.push(describe(&scenario, options, &stage, wanted.len() - arms.len()));
         record(&scenario.name, assumptions, &clip, &arms, all)
     }))
 }
@@ -102,7 +102,12 @@ fn lacking(topology: &Topology) -> Option<String> {
     }
 }
 
-fn told(scenario: &Scenario, options: &RunOptions, stage: &Stage<'_>, missing: usize) -> String {
+fn describe(
+    scenario: &Scenario,
+    options: &RunOptions,
+    stage: &Stage<'_>,
+    missing: usize,
+) -> String {
     let scenario::Spans { settle_s, usual_s, outage_s } = stage.spans;
     let without = if missing > 0 {
         "; without SRT, which is not installed (Debian package srt-tools)"
@@ -118,7 +123,7 @@ fn told(scenario: &Scenario, options: &RunOptions, stage: &Stage<'_>, missing: u
     format!(
         "{usual_s} s with usual losses after {settle_s} s to settle, \
          then {outage_s} s of outage{quick}; {}{without}{vmaf}",
-        scenario.runs.told(options)
+        scenario.runs.describe(options)
     )
 }
 
@@ -160,10 +165,10 @@ const MEASURES: [Measure; 12] = [
     }),
     ("video: freezes", "", |it, part| it.seen[part].freezes.count as f64),
     ("video: frozen", "s", |it, part| it.seen[part].freezes.seconds),
-    ("voice: late or lost", "% of packets", |it, part| 100.0 * it.heard[part].loss.share),
-    ("voice: BurstR", "", |it, part| it.heard[part].loss.burst_ratio),
-    ("voice: R", "", |it, part| it.heard[part].rating),
-    (OPINION, "", |it, part| it.heard[part].opinion),
+    ("voice: late or lost", "% of packets", |it, part| 100.0 * it.call_quality[part].loss.share),
+    ("voice: BurstR", "", |it, part| it.call_quality[part].loss.burst_ratio),
+    ("voice: R", "", |it, part| it.call_quality[part].rating),
+    (OPINION, "", |it, part| it.call_quality[part].opinion),
 ];
 
 /// Returns the repeats of one arm.
@@ -260,12 +265,13 @@ fn relative(all: &[Outcome]) -> Vec<Row> {
         ("packets", Arm::CodingMore, None, more_packets),
         ("bytes", Arm::CodingMore, None, more_bytes),
     ];
-    let told = rows.into_iter().filter(|(.., values)| !values.is_empty());
-    told.map(|(what, arm, paper, values)| {
-        let case = format!("{what} between relays, {}", arm.name());
-        Row::of(&case, paper, &values, "% of forwarding's", "all four flows of the group")
-    })
-    .collect()
+    let shown = rows.into_iter().filter(|(.., values)| !values.is_empty());
+    shown
+        .map(|(what, arm, paper, values)| {
+            let case = format!("{what} between relays, {}", arm.name());
+            Row::of(&case, paper, &values, "% of forwarding's", "all four flows of the group")
+        })
+        .collect()
 }
 
 /// Returns the findings of the paper; those about an arm that did not run are left out.
@@ -275,51 +281,51 @@ fn findings(all: &[Outcome], lossless: f64) -> Vec<Finding> {
         (!values.is_empty()).then(|| mean(&values))
     };
     let psnr = |arm| over(arm, |it| mean(&it.seen[OUTAGE].psnr_db));
-    let opinion = |arm| over(arm, |it| it.heard[OUTAGE].opinion);
+    let opinion = |arm| over(arm, |it| it.call_quality[OUTAGE].opinion);
     let mut findings = Vec::new();
     if let Some(direct) = psnr(Arm::Direct) {
-        let says = "an outage of the Internet path ruins the video";
+        let claim = "an outage of the Internet path ruins the video";
         let ours = format!("{direct:.1} dB, {lossless:.1} without losses");
-        findings.push(Finding::new(says, direct <= lossless - RUINED_DB, ours));
+        findings.push(Finding::new(claim, direct <= lossless - RUINED_DB, ours));
     }
     if let Some(fec) = psnr(Arm::Fec) {
-        let says = "repair packets on the same path do not help it";
+        let claim = "repair packets on the same path do not help it";
         let ours = format!("{fec:.1} dB");
-        findings.push(Finding::new(says, fec <= lossless - RUINED_DB, ours));
+        findings.push(Finding::new(claim, fec <= lossless - RUINED_DB, ours));
     }
     if let Some(forwarding) = psnr(Arm::Forwarding) {
-        let says = "with forwarding it is as without losses";
+        let claim = "with forwarding it is as without losses";
         let ours = format!("{forwarding:.1} dB, {lossless:.1} without losses");
-        findings.push(Finding::new(says, forwarding >= lossless - ALIKE_DB, ours));
+        findings.push(Finding::new(claim, forwarding >= lossless - ALIKE_DB, ours));
     }
     if let (Some(coding), Some(forwarding)) = (psnr(Arm::Coding), psnr(Arm::Forwarding)) {
-        let says = "coding achieves a similar quality as forwarding";
+        let claim = "coding achieves a similar quality as forwarding";
         let ours = format!("{coding:.1} dB, {forwarding:.1} with forwarding");
-        findings.push(Finding::new(says, coding >= forwarding - ALIKE_DB, ours));
+        findings.push(Finding::new(claim, coding >= forwarding - ALIKE_DB, ours));
     }
     let vmaf = |arm| over(arm, |it| mean(&it.seen[OUTAGE].vmaf)).filter(|vmaf| vmaf.is_finite());
     if let (Some(coding), Some(forwarding)) = (vmaf(Arm::Coding), vmaf(Arm::Forwarding)) {
-        let says = "so it does by VMAF (ours)";
+        let claim = "so it does by VMAF (ours)";
         let ours = format!("{coding:.1} of 100, {forwarding:.1} with forwarding");
-        findings.push(Finding::new(says, coding >= forwarding - ALIKE_VMAF, ours));
+        findings.push(Finding::new(claim, coding >= forwarding - ALIKE_VMAF, ours));
     }
     if let (Some(coding), Some(forwarding)) = (opinion(Arm::Coding), opinion(Arm::Forwarding)) {
-        let says = "so it does for voice (ours)";
+        let claim = "so it does for voice (ours)";
         let ours = format!("MOS {coding:.2}, {forwarding:.2} with forwarding");
-        findings.push(Finding::new(says, coding >= forwarding - ALIKE_MOS, ours));
+        findings.push(Finding::new(claim, coding >= forwarding - ALIKE_MOS, ours));
     }
     let [packets, bytes] = of_forwarding(all, Arm::Coding).map(|values| mean(&values));
     if packets.is_finite() {
-        let says =
+        let claim =
             "and sends much less between the relays: less than half of the packets and bytes";
         let ours = format!("{packets:.1} % of packets, {bytes:.1} % of bytes");
-        findings.push(Finding::new(says, packets < 50.0 && bytes < 50.0, ours));
+        findings.push(Finding::new(claim, packets < 50.0 && bytes < 50.0, ours));
     }
     if let (Some(coding), Some(forwarding)) = (psnr(Arm::CodingMore), psnr(Arm::Forwarding)) {
-        let says =
+        let claim =
             "coding with more repair packets achieves a similar quality as forwarding (ours)";
         let ours = format!("{coding:.1} dB, {forwarding:.1} with forwarding");
-        findings.push(Finding::new(says, coding >= forwarding - ALIKE_DB, ours));
+        findings.push(Finding::new(claim, coding >= forwarding - ALIKE_DB, ours));
     }
     findings
 }
@@ -334,7 +340,7 @@ mod tests {
     const NETWORK: &str = include_str!("../../../scenarios/jq-video-wan.toml");
 
     #[test]
-    fn the_built_in_scenario_holds_together() {
+    fn built_in_scenario_is_consistent() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let catalogue = tradewind_model::Catalogue::builtin();
         let topology = Topology::parse(NETWORK, &catalogue).unwrap();
@@ -367,9 +373,9 @@ mod tests {
         let seen =
             Seen { psnr_db: vec![psnr_db; 4], ssim: vec![0.9; 4], frames: 4, ..<_>::default() };
         let loss = tradewind_model::voice::Loss::NONE;
-        let heard = run::CallQuality { loss, rating: 80.0, opinion };
+        let quality = run::CallQuality { loss, rating: 80.0, opinion };
         let seen = [seen.clone(), seen];
-        Outcome { arm, seen, heard: [heard; 2], between_relays }
+        Outcome { arm, seen, call_quality: [quality; 2], between_relays }
     }
 
     #[test]
@@ -379,23 +385,23 @@ mod tests {
             outcome(Arm::Coding, 39.5, 4.2, [25.0, 40.0]),
             outcome(Arm::Forwarding, 40.0, 4.3, [100.0; 2]),
         ];
-        let said = findings(&good, 40.5);
-        assert_eq!(said.len(), 5);
-        assert!(said.iter().all(|finding| finding.holds), "{said:?}");
+        let found = findings(&good, 40.5);
+        assert_eq!(found.len(), 5);
+        assert!(found.iter().all(|finding| finding.holds), "{found:?}");
         let bad = [
             outcome(Arm::Direct, 36.0, 1.0, [0.0; 2]),
             outcome(Arm::Coding, 30.0, 3.0, [25.0, 60.0]),
             outcome(Arm::Forwarding, 38.0, 4.3, [100.0; 2]),
         ];
-        let said = findings(&bad, 40.5);
-        assert!(said.iter().all(|finding| !finding.holds), "{said:?}");
+        let found = findings(&bad, 40.5);
+        assert!(found.iter().all(|finding| !finding.holds), "{found:?}");
         assert_eq!(findings(&good[..1], 40.5).len(), 1);
         // Coding with more repair packets adds a finding.
         for (psnr_db, holds) in [(39.5, true), (30.0, false)] {
             let more = outcome(Arm::CodingMore, psnr_db, 4.2, [50.0, 80.0]);
             let all = [good[1].clone(), more, good[2].clone()];
-            let said = findings(&all, 40.5);
-            let finding = said.iter().find(|finding| finding.paper.contains("more repair"));
+            let found = findings(&all, 40.5);
+            let finding = found.iter().find(|finding| finding.paper.contains("more repair"));
             assert_eq!(finding.unwrap().holds, holds);
             assert_eq!(relative(&all).len(), 4);
         }
@@ -407,8 +413,8 @@ mod tests {
         };
         for (coding, holds) in [(90.0, true), (80.0, false)] {
             let all = [with_vmaf(coding, &good[1]), with_vmaf(95.0, &good[2])];
-            let said = findings(&all, 40.5);
-            let finding = said.iter().find(|finding| finding.paper.contains("VMAF")).unwrap();
+            let found = findings(&all, 40.5);
+            let finding = found.iter().find(|finding| finding.paper.contains("VMAF")).unwrap();
             assert_eq!(finding.holds, holds, "{finding:?}");
         }
         let rows = relative(&good);

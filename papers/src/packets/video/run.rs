@@ -60,7 +60,7 @@ pub(super) struct CallQuality {
 pub(super) struct Outcome {
     pub(super) arm: Arm,
     pub(super) seen: [Seen; 2],
-    pub(super) heard: [CallQuality; 2],
+    pub(super) call_quality: [CallQuality; 2],
     /// Packets and bytes from the ingress to the egress relay of the video's group.
     pub(super) between_relays: [f64; 2],
 }
@@ -108,17 +108,17 @@ impl Stage<'_> {
             for load in beside {
                 load.join().expect("flows do not panic")?;
             }
-            let [seen, heard] = played;
-            Ok::<_, ProcessError>((directed?, seen?, heard?))
+            let [seen, audio] = played;
+            Ok::<_, ProcessError>((directed?, seen?, audio?))
         });
-        let (directed, seen, heard) = played?;
+        let (directed, seen, audio) = played?;
         checked.add(&format!("{}, seed {seed}", arm.name()), directed.reasons);
         let frames = self.frames(player, &seen)?;
         let parts = [directed.settled..directed.out, directed.out..Duration::MAX];
         Ok(Outcome {
             arm,
             seen: parts.each_ref().map(|part| self.seen(&frames, part)),
-            heard: parts.each_ref().map(|part| self.heard(&heard, part)),
+            call_quality: parts.each_ref().map(|part| self.call_quality(&audio, part)),
             between_relays: directed.between_relays,
         })
     }
@@ -142,7 +142,7 @@ impl Stage<'_> {
         let player = is_video.then(|| call::towards(context, &far, ffmpeg::player()));
         Ok(Call {
             source,
-            out: call::towards(context, &near, ways.entrance)?,
+            out: call::towards(context, &near, ways.listener)?,
             listen: (call::bind(context, &far, ways.exit)?, ways.exit),
             player: player.transpose()?,
             shield: arm.shield(self.scenario),
@@ -217,7 +217,7 @@ impl Stage<'_> {
         }
     }
 
-    fn heard(&self, played: &Played, part: &Range<Duration>) -> CallQuality {
+    fn call_quality(&self, played: &Played, part: &Range<Duration>) -> CallQuality {
         let loss = Loss::of(played.ledger.played(part));
         let delay = self.scenario.budget() + PACKET_TIME;
         let rating = voice::rating(delay, Codec::G711_CONCEALED, loss);

@@ -103,7 +103,7 @@ fn grants_expire() -> String {
 pub(super) fn read_inventory(file: &Path) -> anyhow::Result<Read> {
     let bad = |problem: String| BadFile(format!("{}: {problem}", file.display()));
     let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;
-    let told: InventoryText = toml::from_str(&text).map_err(|error| {
+    let parsed: InventoryText = toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         bad(format!("line {line}: {}", error.message().replace('\n', "; ")))
     })?;
@@ -120,34 +120,34 @@ pub(super) fn read_inventory(file: &Path) -> anyhow::Result<Read> {
         Ok(by_name)
     };
     let streams = Inventory {
-        relays: hops("relay", told.relay)?,
-        destinations: told.destinations,
-        fallbacks: Fallbacks { relays: told.fallback.relays, direct: told.fallback.direct },
-        leg: told.leg,
+        relays: hops("relay", parsed.relay)?,
+        destinations: parsed.destinations,
+        fallbacks: Fallbacks { relays: parsed.fallback.relays, direct: parsed.fallback.direct },
+        leg: parsed.leg,
     };
-    let relays = hops("packet relay", told.packet_relay)?;
+    let relays = hops("packet relay", parsed.packet_relay)?;
     let mut packets = PacketInventory { relays, ..PacketInventory::default() };
-    for ends in told.packet {
+    for ends in parsed.packet {
         if let Some(other) = packets.flows.insert(ends.flow.clone(), ends) {
             return Err(twice("packet flow", &other.flow).into());
         }
     }
     let mut gateways = BTreeMap::new();
-    for gateway in told.gateway {
+    for gateway in parsed.gateway {
         if gateways.insert(gateway.site.clone(), gateway.identity).is_some() {
             return Err(twice("gateway", &gateway.site).into());
         }
     }
-    if let Some(flow) = told.listen.keys().find(|flow| !streams.destinations.contains_key(flow)) {
+    if let Some(flow) = parsed.listen.keys().find(|flow| !streams.destinations.contains_key(flow)) {
         return Err(bad(format!("listen: no flow `{flow}` in `[destinations]`")).into());
     }
     Ok(Read {
         streams,
         packets,
-        operators: told.operators,
+        operators: parsed.operators,
         gateways,
-        listen: told.listen.into_iter().map(|(flow, Listen(address))| (flow, address)).collect(),
-        directory: told.directory,
-        grants_expire: told.grants_expire,
+        listen: parsed.listen.into_iter().map(|(flow, Listen(address))| (flow, address)).collect(),
+        directory: parsed.directory,
+        grants_expire: parsed.grants_expire,
     })
 }

@@ -119,12 +119,12 @@ pub(super) fn relay_table(
     if !operators.is_empty() {
         set_identity_file(&mut table, planned.identity_file(name));
     }
-    if let Some(told) = planned.streams.relays.get(relay) {
-        set_relay(&mut table, told).with_context(|| format!("{name}.toml"))?;
+    if let Some(hop) = planned.streams.relays.get(relay) {
+        set_relay(&mut table, hop).with_context(|| format!("{name}.toml"))?;
     }
     if let Some(packet) = planned.packets.relays.get(relay) {
-        if let Some(told) = planned.inventory.streams.relays.get(relay) {
-            set_listen(&mut table, told.address);
+        if let Some(hop) = planned.inventory.streams.relays.get(relay) {
+            set_listen(&mut table, hop.address);
         }
         packets::set_relay(&mut table, packet).with_context(|| format!("{name}.toml"))?;
     }

@@ -74,7 +74,7 @@ fn two_bad_intervals_step_up_and_one_does_not() {
 }
 
 #[test]
-fn where_caching_fails_coding_is_not_tried_even_if_it_is_dearer() {
+fn coding_is_not_tried_after_caching_failed() {
     let mut keeper = begun(0.0, &costs(0.03, 0.01, 0.09));
     let changes: Vec<_> =
         (0..10).filter_map(|_| keeper.observe(BAD)).map(|change| change.service).collect();
@@ -82,7 +82,7 @@ fn where_caching_fails_coding_is_not_tried_even_if_it_is_dearer() {
 }
 
 #[test]
-fn the_internet_is_tried_again_only_once_it_would_do() {
+fn direct_path_is_retried_once_sufficient() {
     let mut keeper = keeper(0.05);
     assert_eq!(keeper.service(), Coding);
     assert!((0..1000).all(|_| keeper.observe(good(50)).is_none()));
@@ -91,7 +91,7 @@ fn the_internet_is_tried_again_only_once_it_would_do() {
 }
 
 #[test]
-fn a_step_down_that_fails_is_tried_more_seldom() {
+fn failed_step_down_is_retried_less_often() {
     let mut keeper = keeper(0.05);
     let mut intervals_until_down = || {
         let (quiet, _) = good_until_change(&mut keeper);
@@ -111,7 +111,7 @@ fn silence_changes_nothing() {
 }
 
 #[test]
-fn a_service_that_has_become_too_slow_is_left_and_tried_again_when_it_is_fast() {
+fn slow_service_is_left_and_retried_when_fast() {
     let mut keeper = keeper(0.0);
     let slow = PacketPath { internet: ms(160), ..path() };
     let left = looks(&mut keeper, 60, &slow, &usual());
@@ -127,7 +127,7 @@ fn a_service_that_has_become_too_slow_is_left_and_tried_again_when_it_is_fast() 
 }
 
 #[test]
-fn delays_that_jitter_around_the_budget_change_nothing() {
+fn jitter_around_budget_changes_nothing() {
     let mut keeper = keeper(0.0);
     let slow = PacketPath { internet: ms(151), ..path() };
     for _ in 0..100 {
@@ -143,7 +143,7 @@ fn delays_that_jitter_around_the_budget_change_nothing() {
 }
 
 #[test]
-fn where_none_is_fast_enough_the_fastest_runs_until_one_is() {
+fn fastest_service_runs_if_none_meets_budget() {
     let mut keeper = keeper(0.05);
     let far = PacketPath { internet: ms(200), between_relays: ms(175), ..path() };
     let left = looks(&mut keeper, 100, &far, &usual());
@@ -159,7 +159,7 @@ fn where_none_is_fast_enough_the_fastest_runs_until_one_is() {
 }
 
 #[test]
-fn the_order_follows_the_costs() {
+fn order_follows_the_costs() {
     let mut keeper = keeper(0.05);
     assert_eq!(keeper.service(), Coding);
     // It turned out to be expensive.
@@ -174,7 +174,7 @@ fn the_order_follows_the_costs() {
 }
 
 #[test]
-fn costs_that_differ_little_change_nothing() {
+fn small_cost_differences_change_nothing() {
     let mut keeper = keeper(0.05);
     for round in 0..200 {
         let coding = if round % 2 == 0 { 0.039 } else { 0.043 };
@@ -184,7 +184,7 @@ fn costs_that_differ_little_change_nothing() {
 }
 
 #[test]
-fn a_stronger_service_is_taken_even_if_it_is_cheaper_by_now() {
+fn stronger_service_is_chosen_even_if_cheaper() {
     let mut keeper = keeper(0.05);
     looks(&mut keeper, 1, &path(), &costs(0.1, 0.09, 0.08));
     keeper.observe(BAD);
@@ -215,7 +215,7 @@ fn on_a_short_uplink(intervals: u32) -> (BTreeMap<PacketService, u32>, Option<Ca
 }
 
 #[test]
-fn copies_that_congest_what_they_protect_are_taken_back() {
+fn congesting_copies_are_withdrawn() {
     let (ran, why) = on_a_short_uplink(20);
     assert_eq!((ran[&Direct], why), (18, Some(Cause::Harmed)), "{ran:?}");
     // The stronger service is seldom tried again.
@@ -224,12 +224,12 @@ fn copies_that_congest_what_they_protect_are_taken_back() {
 }
 
 #[test]
-fn a_path_that_gets_worse_by_itself_keeps_the_stronger_service() {
+fn degraded_path_retains_stronger_service() {
     let mut keeper = keeper(0.0);
     keeper.observe(missing(50));
     assert_eq!(keeper.observe(missing(50)), missed(Coding));
-    let taken_back = (0..5).find_map(|_| keeper.observe(missing(200)));
-    assert_eq!(taken_back, Some(Change { service: Direct, cause: Cause::Harmed }));
+    let withdrawn = (0..5).find_map(|_| keeper.observe(missing(200)));
+    assert_eq!(withdrawn, Some(Change { service: Direct, cause: Cause::Harmed }));
     // Without it, twice as many packets are missed.
     let again: Vec<_> = (0..3).filter_map(|_| keeper.observe(missing(400))).collect();
     assert_eq!(again, [Change { service: Coding, cause: Cause::Missed }]);
@@ -253,14 +253,14 @@ fn harmed(service: PacketService) -> Change {
 }
 
 #[test]
-fn no_copies_are_added_to_a_queue_that_stands_before_a_minute_has_passed() {
+fn standing_queue_delays_copies_by_a_minute() {
     let mut keeper = keeper(0.0);
     assert_eq!(seconds(&mut keeper, 60, 50, 60), []);
     assert_eq!(seconds(&mut keeper, 4, 50, 60)[..1], [missed(Coding).unwrap()]);
 }
 
 #[test]
-fn a_service_that_makes_packets_wait_beyond_their_budget_is_taken_back_at_once() {
+fn service_exceeding_budget_is_withdrawn_at_once() {
     let mut keeper = keeper(0.0);
     assert_eq!(seconds(&mut keeper, 2, 50, 0), [missed(Coding).unwrap()]);
     // Receivers report no misses any more, but all packets arrive 80 ms later.
@@ -270,7 +270,7 @@ fn a_service_that_makes_packets_wait_beyond_their_budget_is_taken_back_at_once()
 }
 
 #[test]
-fn a_longer_queue_is_borne_for_half_of_the_losses_and_not_for_less() {
+fn longer_queue_needs_half_the_losses() {
     let changes = |missing_of| {
         let mut keeper = keeper(0.0);
         seconds(&mut keeper, 2, 50, 0);
@@ -282,7 +282,7 @@ fn a_longer_queue_is_borne_for_half_of_the_losses_and_not_for_less() {
 }
 
 #[test]
-fn a_queue_that_others_make_leaves_the_stronger_service_after_a_look() {
+fn queue_of_others_retains_stronger_service() {
     let mut keeper = keeper(0.0);
     seconds(&mut keeper, 2, 50, 0);
     // The queue stays whether copies are sent or not.
@@ -294,7 +294,7 @@ fn a_queue_that_others_make_leaves_the_stronger_service_after_a_look() {
 }
 
 #[test]
-fn what_was_forwarded_from_the_start_is_left_where_it_fills_the_uplink() {
+fn forwarding_that_fills_uplink_is_withdrawn() {
     let slow = PacketPath { internet: ms(160), ..path() };
     let demand = Demand { budget: ms(150), bearable: ratio(0.01) };
     let mut keeper = ServiceKeeper::new(demand, &choose(demand, &slow, Ratio::ZERO, &usual()));

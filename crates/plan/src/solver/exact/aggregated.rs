@@ -31,14 +31,14 @@ pub(super) fn aggregated(problem: &Problem) -> Option<Formulation> {
     aggregated_over(problem, |_, _| true)
 }
 
-/// Returns the formulation over the candidates, by flow and index, for which `is_kept` is true.
+/// Returns the formulation over the candidates, by flow and index, for which `is_retained` is true.
 pub(super) fn aggregated_over(
     problem: &Problem,
-    is_kept: impl Fn(usize, usize) -> bool,
+    is_retained: impl Fn(usize, usize) -> bool,
 ) -> Option<Formulation> {
     let of = |flow: usize| {
         let mut all = possible(problem, flow);
-        all.retain(|(place, _)| is_kept(flow, *place));
+        all.retain(|(place, _)| is_retained(flow, *place));
         all
     };
     let all: Vec<Vec<(usize, &Candidate)>> = (0..problem.flows().len()).map(of).collect();
@@ -50,8 +50,8 @@ pub(super) fn aggregated_over(
     let binds: Vec<bool> = offers.map(|(offer, rate)| *rate > offer.capacity_bps()).collect();
     let mut formulation = Formulation { binds, ..Formulation::default() };
     for (flow, candidates) in all.iter().enumerate() {
-        let kept = undominated(candidates, &formulation.binds);
-        formulation.add_flow(flow, &kept);
+        let retained = undominated(candidates, &formulation.binds);
+        formulation.add_flow(flow, &retained);
     }
     let mut through = Through::new(problem, &formulation);
     for offer in 0..problem.offers().len() {
@@ -62,11 +62,11 @@ pub(super) fn aggregated_over(
 }
 
 impl Formulation {
-    fn add_flow(&mut self, flow: usize, kept: &[(usize, &Candidate)]) {
-        let best = kept.iter().map(|(_, candidate)| candidate.score).min().unwrap_or_default();
+    fn add_flow(&mut self, flow: usize, retained: &[(usize, &Candidate)]) {
+        let best = retained.iter().map(|(_, candidate)| candidate.score).min().unwrap_or_default();
         self.least_score = self.least_score.saturating_add(best);
-        let mut picks = Vec::with_capacity(kept.len());
-        for (place, candidate) in kept {
+        let mut picks = Vec::with_capacity(retained.len());
+        for (place, candidate) in retained {
             let column = self.add(candidate.score.saturating_sub(best), candidate.cost, 1);
             picks.push(Pick { column, place: *place, numbers: Vec::new() });
         }
@@ -100,10 +100,10 @@ impl Formulation {
             return;
         }
         for step in [None, Some(1), Some(2)] {
-            let taking = users.iter().flat_map(|user| &user.columns);
+            let using = users.iter().flat_map(|user| &user.columns);
             let share = |rate| share(rate, offer.capacity_bps(), step);
             let mut terms: Vec<(usize, f64)> =
-                taking.map(|(column, rate)| (*column, share(*rate))).collect();
+                using.map(|(column, rate)| (*column, share(*rate))).collect();
             terms.retain(|(_, share)| *share > 0.0);
             terms.push((count, -1.0));
             self.rows.push(Row::at_most(running as f64, terms));
@@ -166,7 +166,7 @@ fn undominated<'a>(
     for (at, (_, candidate)) in candidates.iter().enumerate() {
         by_offers.entry(sorted(&candidate.relays)).or_default().push(at);
     }
-    let beats = |a: usize, b: usize| {
+    let dominates = |a: usize, b: usize| {
         let (x, y) = (candidates[a].1, candidates[b].1);
         let lighter = x.rate <= y.rate || x.relays.iter().all(|relay| !binds[*relay]);
         let no_worse = x.score <= y.score && x.cost <= y.cost && lighter;
@@ -174,13 +174,13 @@ fn undominated<'a>(
             && (x.score, x.cost, x.relays.len(), x.rate, a)
                 < (y.score, y.cost, y.relays.len(), y.rate, b)
     };
-    let beaten = |b: usize| {
+    let is_dominated = |b: usize| {
         let offers = sorted(&candidates[b].1.relays);
         let some = (0..1_usize << offers.len()).map(|mask| subset(&offers, mask));
         let mut others = some.filter_map(|offers| by_offers.get(&offers)).flatten();
-        others.any(|a| beats(*a, b))
+        others.any(|a| dominates(*a, b))
     };
-    (0..candidates.len()).filter(|at| !beaten(*at)).map(|at| candidates[at]).collect()
+    (0..candidates.len()).filter(|at| !is_dominated(*at)).map(|at| candidates[at]).collect()
 }
 
 fn sorted(relays: &[usize]) -> Vec<usize> {

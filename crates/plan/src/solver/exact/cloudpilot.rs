@@ -21,8 +21,8 @@
 //! proxy. And the size of the set of instances is not given: here it is as large as a plan may need
 //! ([`most_relays`]), so nothing is lost.
 //!
-//! Dominated paths are kept, and there is no row by which a flow needs an offer at all before one
-//! of its relays: [`super::aggregated`] has both improvements.
+//! Dominated paths are retained, and there is no row by which a flow needs an offer at all before
+//! one of its relays: [`super::aggregated`] has both improvements.
 
 use tradewind_units::{Duration, Money};
 

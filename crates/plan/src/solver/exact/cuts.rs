@@ -53,8 +53,8 @@ pub(super) fn packing_cuts(
 pub(super) fn forbid(formulation: &Formulation, choice: &[usize]) -> Row {
     let mut terms = Vec::new();
     for (picks, place) in formulation.picks.iter().zip(choice) {
-        let taken = picks.iter().filter(|pick| pick.place == *place);
-        terms.extend(taken.map(|pick| (pick.column, 1.0)));
+        let selected = picks.iter().filter(|pick| pick.place == *place);
+        terms.extend(selected.map(|pick| (pick.column, 1.0)));
     }
     Row::at_most(choice.len() as f64 - 1.0, terms)
 }

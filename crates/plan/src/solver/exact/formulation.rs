@@ -104,11 +104,11 @@ impl Formulation {
     /// Returns each flow's candidate by these values of the columns.
     pub(super) fn choice(&self, values: &[f64]) -> Vec<usize> {
         let value = |pick: &&Pick| values[pick.column];
-        let taken = |picks: &Vec<Pick>| {
+        let selected = |picks: &Vec<Pick>| {
             let pick = picks.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
             pick.map_or(0, |pick| pick.place)
         };
-        self.picks.iter().map(taken).collect()
+        self.picks.iter().map(selected).collect()
     }
 
     /// Returns the cost of these values of the columns by the program's own count of relays.
@@ -231,8 +231,8 @@ pub(super) fn demands(
 pub(super) fn most_relays(problem: &Problem, offer: usize, rate: u64, users: usize) -> usize {
     let (budget, offer) = (problem.budget(), &problem.offers()[offer]);
     let filled = rate / offer.capacity_bps().max(1);
-    let roomy = if rate <= offer.capacity_bps() { 1 } else { 2 * filled as usize + 1 };
+    let most = if rate <= offer.capacity_bps() { 1 } else { 2 * filled as usize + 1 };
     let affordable = |count: &usize| offer.set_up(*count) <= budget;
-    let roomy = roomy.min(offer.most.unwrap_or(usize::MAX));
-    (0..=users.min(roomy)).rev().find(affordable).unwrap_or(0)
+    let most = most.min(offer.most.unwrap_or(usize::MAX));
+    (0..=users.min(most)).rev().find(affordable).unwrap_or(0)
 }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_programs_are_told_apart() {
+    fn solver_statuses_are_distinguished() {
         assert_eq!(end_of(&[0.0..=3.0], &[0.0..=2.0], 100), Ok(Status::Optimal));
         assert_eq!(end_of(&[0.0..=3.0], &[9.0..=9.5], 100), Ok(Status::Infeasible));
         assert_eq!(end_of(&[0.0..=f64::INFINITY], &[], 100), Err(SolveError::Unbounded));

@@ -8,7 +8,7 @@
 //! - [`Part::Flows`]: some flows, which share an offer or are drawn at random, over all offers.
 //!
 //! Parts grow while HiGHS solves them without finding a better plan, and shrink when it reaches its
-//! limits. The incumbent is always kept, so the result is never worse than the start.
+//! limits. The incumbent is always retained, so the result is never worse than the start.
 //!
 //! Source: the matheuristic known as fix-and-optimise or large neighbourhood search [Shaw 1998:
 //! Using constraint programming and local search methods to solve vehicle routing problems].
@@ -20,7 +20,7 @@ use tradewind_units::{Duration, Money};
 use super::aggregated::aggregated_over;
 use super::formulation::{Formulation, Pick, Relays, Row};
 use super::milp::{self, Answer, Goal, RunLimits, Status, Whole};
-use super::{Kept, STEPS_A_NODE, STEPS_AN_ITERATION};
+use super::{Retained, STEPS_A_NODE, STEPS_AN_ITERATION};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 use crate::solver::Limits;
@@ -55,15 +55,15 @@ enum Part {
     Flows,
 }
 
-/// Improves `start` over the candidates that are `kept`, until the limits end or the plan is proved
-/// optimal. Returns the best plan.
+/// Improves `start` over the candidates that are `retained`, until the limits end or the plan is
+/// proved optimal. Returns the best plan.
 pub(in crate::solver) fn improve(
     problem: &Problem,
     start: Plan,
-    kept: Kept<'_>,
+    retained: Retained<'_>,
     limits: &Limits<'_>,
 ) -> Plan {
-    let Some(formulation) = aggregated_over(problem, kept) else { return start };
+    let Some(formulation) = aggregated_over(problem, retained) else { return start };
     let Some(values) = formulation.values_of_any(problem, &start) else { return start };
     let goal = if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score };
     let mut search = Search {
@@ -164,9 +164,9 @@ impl Search<'_> {
         }
         let mut free = self.counts();
         let mut columns = 0;
-        for (taken, flow) in order.into_iter().enumerate() {
+        for (placed, flow) in order.into_iter().enumerate() {
             let picks = &self.formulation.picks[flow];
-            if taken > 1 && (columns + picks.len()) as f64 > size {
+            if placed > 1 && (columns + picks.len()) as f64 > size {
                 break;
             }
             columns += picks.len();
@@ -223,10 +223,10 @@ impl Search<'_> {
     }
 
     fn passes(&self, flow: usize, offer: usize) -> bool {
-        let taken = |pick: &&Pick| self.values[pick.column] > 0.5;
-        let taken = self.formulation.picks[flow].iter().find(taken);
+        let selected = |pick: &&Pick| self.values[pick.column] > 0.5;
+        let selected = self.formulation.picks[flow].iter().find(selected);
         let relays = |pick: &Pick| &self.problem.candidates(flow)[pick.place].relays;
-        taken.is_some_and(|pick| relays(pick).contains(&offer))
+        selected.is_some_and(|pick| relays(pick).contains(&offer))
     }
 
     /// Solves the program with all but the `free` columns fixed. `None` when HiGHS fails.
@@ -235,8 +235,8 @@ impl Search<'_> {
         let start: Vec<f64> = reduced.columns.iter().map(|column| self.values[*column]).collect();
         let budget = self.problem.budget().checked_sub(reduced.fixed_cost).unwrap_or_default();
         let answer = milp::run(&reduced.formulation, self.goal, budget, Some(&start), run).ok()?;
-        let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
-        self.steps = self.steps.saturating_sub(taken);
+        let steps = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+        self.steps = self.steps.saturating_sub(steps);
         let better = answer.values.as_ref().is_some_and(|values| self.admit(&reduced, values));
         if free_columns(free) == free.len() && !self.problem.leaves_out() {
             self.note_bound(&answer);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_end_with_a_proof_once_one_of_them_is_the_whole() {
+    fn neighbourhood_of_whole_problem_proves_optimum() {
         for seed in 0..24 {
             let objective = [Objective::TotalFct, Objective::Cost][seed as usize % 2];
             let problem = problem(seed, objective);

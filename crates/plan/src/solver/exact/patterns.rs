@@ -9,8 +9,8 @@
 //! since each of its relays carries one pattern. Capacity rows are of that form. The weights of the
 //! most violated row come from a linear program with a row for each pattern, by row generation:
 //! each time the heaviest pattern under the weights so far is added [Gilmore, Gomory: A linear
-//! programming approach to the cutting-stock problem]. Paths that are not taken get the weight that
-//! the heaviest patterns leave (sequential lifting).
+//! programming approach to the cutting-stock problem]. Paths that are not selected get the weight
+//! that the heaviest patterns leave (sequential lifting).
 
 use super::formulation::{Formulation, Relays, Row};
 use super::milp;
@@ -84,20 +84,21 @@ fn items(problem: &Problem, formulation: &Formulation, offer: usize, values: &[f
 /// Returns weights of the paths, by their columns, that add up to at most one in every pattern and,
 /// weighted by the values, to more than `there`; none where none were found.
 fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
-    let taken: Vec<Item> = items.iter().filter(|item| item.value > LEAST_VALUE).cloned().collect();
+    let selected: Vec<Item> =
+        items.iter().filter(|item| item.value > LEAST_VALUE).cloned().collect();
     let sum = |weights: &[f64]| -> f64 {
-        taken.iter().zip(weights).map(|(item, weight)| item.value * weight).sum()
+        selected.iter().zip(weights).map(|(item, weight)| item.value * weight).sum()
     };
     let too_little = |weights: &[f64]| sum(weights) < there + LEAST_VIOLATION;
-    let values: Vec<f64> = taken.iter().map(|item| item.value).collect();
-    let mut weights = vec![1.0; taken.len()];
+    let values: Vec<f64> = selected.iter().map(|item| item.value).collect();
+    let mut weights = vec![1.0; selected.len()];
     let mut patterns = Vec::new();
     let most = loop {
         // Further patterns only lower the sum.
         if too_little(&weights) {
             return None;
         }
-        let (most, pattern) = heaviest(&taken, &weights);
+        let (most, pattern) = heaviest(&selected, &weights);
         if most <= 1.0 + ROUNDING || patterns.len() == MOST_PATTERNS {
             break most;
         }
@@ -106,7 +107,7 @@ fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
     };
     let scale = most.max(1.0) * (1.0 + ROUNDING);
     weights.iter_mut().for_each(|weight| *weight = (*weight / scale).max(0.0));
-    (!too_little(&weights)).then(|| lifted(items, &taken, &weights))
+    (!too_little(&weights)).then(|| lifted(items, &selected, &weights))
 }
 
 /// Returns the heaviest pattern of the items, by their indexes, and its weight.
@@ -140,19 +141,19 @@ fn groups(items: &[Item]) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-/// Returns weights of all paths, by their columns: a path of a flow in `taken` has the greatest
-/// weight of the flow's taken paths of no greater rate; a path of another flow has what every
+/// Returns weights of all paths, by their columns: a path of a flow in `selected` has the greatest
+/// weight of the flow's selected paths of no greater rate; a path of another flow has what every
 /// pattern leaves.
-fn lifted(items: &[Item], taken: &[Item], weights: &[f64]) -> Vec<(usize, f64)> {
+fn lifted(items: &[Item], selected: &[Item], weights: &[f64]) -> Vec<(usize, f64)> {
     let mut packing = Packing::new();
     let mut terms = Vec::new();
-    let is_taken = |flow: usize| taken.iter().any(|item| item.flow == flow);
+    let is_selected = |flow: usize| selected.iter().any(|item| item.flow == flow);
     let (own, mut others): (Vec<_>, Vec<_>) =
-        groups(items).into_iter().partition(|group| is_taken(items[group.start].flow));
+        groups(items).into_iter().partition(|group| is_selected(items[group.start].flow));
     for group in own {
         let of_flow: Vec<(usize, f64)> = (items[group.clone()].iter())
             .map(|item| {
-                let lighter = taken
+                let lighter = selected
                     .iter()
                     .zip(weights)
                     .filter(|(other, _)| other.flow == item.flow && other.rate <= item.rate);
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn three_of_four_that_fit_weigh_a_third_each() {
+    fn pattern_of_three_weighs_a_third_each() {
         let items: Vec<Item> = (0..4).map(|flow| item(flow, flow, 26, 100, 1.0)).collect();
         let weights = weighted(&items, 1.04).unwrap();
         let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();

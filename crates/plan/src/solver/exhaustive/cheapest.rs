@@ -70,7 +70,7 @@ pub(super) fn within(
     let offers = problem.offers().len();
     let (loads, relays) = (vec![0; offers], vec![0; offers]);
     let node = Node { loads, relays, cost: Money::ZERO, score: Duration::ZERO };
-    let mut search = Search { problem, order, choices, least, most, best, taken: Vec::new() };
+    let mut search = Search { problem, order, choices, least, most, best, selected: Vec::new() };
     search.go(&node, work);
     search.best
 }
@@ -84,7 +84,7 @@ struct Search<'a> {
     least: Vec<(Money, Duration)>,
     most: Duration,
     best: Option<Plan>,
-    taken: Vec<usize>,
+    selected: Vec<usize>,
 }
 
 /// A node: the flows decided so far.
@@ -100,7 +100,7 @@ struct Node {
 
 impl Search<'_> {
     fn go(&mut self, node: &Node, work: &mut Work<'_>) {
-        let depth = self.taken.len();
+        let depth = self.selected.len();
         if depth == self.choices.len() {
             self.offer();
             return;
@@ -120,9 +120,9 @@ impl Search<'_> {
             if is_dearer || is_slow || cost > self.problem.budget() {
                 continue;
             }
-            self.taken.push(choice.place);
+            self.selected.push(choice.place);
             self.go(&next, work);
-            self.taken.pop();
+            self.selected.pop();
         }
     }
 
@@ -141,8 +141,8 @@ impl Search<'_> {
 
     /// Accepts the choice as incumbent if it is cheaper with its true number of relays.
     fn offer(&mut self) {
-        let mut choice = vec![0; self.taken.len()];
-        for (flow, place) in self.order.iter().zip(&self.taken) {
+        let mut choice = vec![0; self.selected.len()];
+        for (flow, place) in self.order.iter().zip(&self.selected) {
             choice[*flow] = *place;
         }
         let plan = Plan::from_choice(self.problem, &choice, "exhaustive", Duration::ZERO);

@@ -16,7 +16,7 @@ pub(crate) struct Events {
     is_lost: Vec<bool>,
     states: Vec<State>,
     /// By offer: the value that a run resumed with one more relay must exceed.
-    pub(crate) beat: Vec<i128>,
+    pub(crate) threshold: Vec<i128>,
 }
 
 /// The state of a run at its first lack of a relay.
@@ -37,7 +37,7 @@ impl Events {
             first: vec![None; offers],
             is_lost: vec![false; offers],
             states: vec![State::default(); offers],
-            beat: vec![i128::MIN; offers],
+            threshold: vec![i128::MIN; offers],
         }
     }
 
@@ -46,12 +46,12 @@ impl Events {
     pub(crate) fn begin(&mut self, lacks: usize) {
         self.lacks = lacks;
         self.first.fill(None);
-        self.beat.fill(i128::MIN);
+        self.threshold.fill(i128::MIN);
     }
 
     /// Returns the least value to exceed over all offers.
-    pub(crate) fn least_to_beat(&self) -> i128 {
-        self.beat.iter().copied().min().unwrap_or(i128::MIN)
+    pub(crate) fn least_threshold(&self) -> i128 {
+        self.threshold.iter().copied().min().unwrap_or(i128::MIN)
     }
 
     /// Returns whether a lack of the offer has been recorded.
@@ -65,7 +65,7 @@ impl Events {
             return;
         }
         self.first[offer] = Some(time);
-        self.is_lost[offer] = state.hope <= self.beat[offer];
+        self.is_lost[offer] = state.hope <= self.threshold[offer];
         if !self.is_lost[offer] {
             self.states[offer].clone_from(state);
         }

@@ -179,12 +179,12 @@ fn helpful(
 
 /// A filter of paths that no run takes: another path of the flow is tried sooner, passes a subset
 /// of its offers, and takes no more of their capacity and no more money. Whenever the path could be
-/// taken, the other one could have been. That does not hold where flows get money back, which can
-/// make a path affordable after its turn.
+/// selected, the other one could have been. That does not hold where flows get money back, which
+/// can make a path affordable after its turn.
 #[derive(Debug, Default)]
 struct Useful {
-    /// Paths kept so far, by the first offer of each: all its offers, its cost, its rate.
-    kept: Vec<Vec<(Needs, i64, u64)>>,
+    /// Paths retained so far, by the first offer of each: all its offers, its cost, its rate.
+    retained: Vec<Vec<(Needs, i64, u64)>>,
 }
 
 impl Useful {
@@ -193,18 +193,19 @@ impl Useful {
         if offers > Needs::OFFERS {
             return;
         }
-        self.kept.iter_mut().for_each(Vec::clear);
-        self.kept.resize_with(offers, Vec::new);
+        self.retained.iter_mut().for_each(Vec::clear);
+        self.retained.resize_with(offers, Vec::new);
         entries.retain(|(_, entry)| {
             let needs = Needs::of(entry.relays());
             let is_as_good = |(others, more, rate): &(Needs, i64, u64)| {
                 others.lacking(needs) == Needs::NONE && *more <= entry.more && *rate <= entry.rate
             };
-            let mut sharing = entry.relays().iter().flat_map(|offer| &self.kept[*offer as usize]);
+            let mut sharing =
+                entry.relays().iter().flat_map(|offer| &self.retained[*offer as usize]);
             if sharing.any(is_as_good) {
                 return false;
             }
-            self.kept[entry.relays()[0] as usize].push((needs, entry.more, entry.rate));
+            self.retained[entry.relays()[0] as usize].push((needs, entry.more, entry.rate));
             true
         });
     }

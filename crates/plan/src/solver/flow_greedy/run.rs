@@ -1,7 +1,7 @@
 //! The greedy steps [CP VI, Algorithm 1], over a given supply of relays.
 //!
 //! A flow's list is a sublist of the list of all paths, in the same order. So the steps are one
-//! pass over that list: a path is taken if its flow has none yet and relays and budget allow it.
+//! pass over that list: a path is selected if its flow has none yet and relays and budget allow it.
 
 use std::cmp::Reverse;
 
@@ -46,7 +46,7 @@ struct Fleet {
     /// The number in use.
     used: usize,
     /// The greatest free capacity of one of them, in bit/s.
-    room: u64,
+    free: u64,
     /// The free capacity of one more; zero where there may be none.
     next: u64,
     /// The cost of one more, in nano-dollars.
@@ -60,11 +60,11 @@ struct Fleet {
 impl Fleet {
     /// A fleet with none in use and all paths left.
     const OPEN: Self =
-        Self { used: 0, room: 0, next: 0, price: 0, closed_from: CLASSES as u8, watched: u64::MAX };
+        Self { used: 0, free: 0, next: 0, price: 0, closed_from: CLASSES as u8, watched: u64::MAX };
 
     /// Returns the cost of capacity for the rate; none if there is not enough.
     fn cost_of(&self, rate: u64) -> Option<i128> {
-        if rate <= self.room {
+        if rate <= self.free {
             return Some(0);
         }
         (rate <= self.next).then_some(self.price)
@@ -80,7 +80,7 @@ pub(crate) struct State {
     pub(crate) is_done: Vec<bool>,
     fleets: Vec<Fleet>,
     /// The free capacity of each relay in use: `stride` entries for each offer.
-    rooms: Vec<u64>,
+    free_by_relay: Vec<u64>,
     stride: usize,
     /// Set once paths over several relays have been removed.
     has_no_several: bool,
@@ -103,7 +103,7 @@ impl Clone for State {
         self.paths.clone_from(&other.paths);
         self.is_done.clone_from(&other.is_done);
         self.fleets.clone_from(&other.fleets);
-        self.rooms.clone_from(&other.rooms);
+        self.free_by_relay.clone_from(&other.free_by_relay);
         self.stride = other.stride;
         (self.has_no_several, self.left) = (other.has_no_several, other.left);
         (self.urgent, self.gain, self.hope) = (other.urgent, other.gain, other.hope);
@@ -118,7 +118,7 @@ pub(crate) struct Race<'p> {
     /// The greatest such difference of each flow.
     pub(crate) most: &'p [i64],
     /// The value to exceed.
-    pub(crate) beat: i128,
+    pub(crate) threshold: i128,
 }
 
 /// One run of the greedy steps. Reused between runs to save allocations.
@@ -135,8 +135,8 @@ pub(crate) struct Run<'a> {
     /// The most relays that may be used, by offer.
     pub(crate) supply: Vec<usize>,
     pub(crate) state: State,
-    /// The paths taken since the run was started.
-    taken: Vec<Rank>,
+    /// The paths selected since the run was started.
+    selected: Vec<Rank>,
     /// The number of paths tried since the beginning.
     tried: u64,
 }
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
             supply: vec![0; terms.len()],
             terms,
             state: State::default(),
-            taken: Vec::new(),
+            selected: Vec::new(),
             tried: 0,
         }
     }
@@ -204,12 +204,12 @@ impl<'a> Run<'a> {
         state.fleets.clear();
         state.fleets.resize(self.terms.len(), Fleet::OPEN);
         state.stride = state.stride.max(FIRST_STRIDE);
-        state.rooms.clear();
-        state.rooms.resize(self.terms.len() * state.stride, 0);
+        state.free_by_relay.clear();
+        state.free_by_relay.resize(self.terms.len() * state.stride, 0);
         (state.has_no_several, state.left) = (false, self.budget);
         (state.urgent, state.gain, state.hope) = (0, 0, i128::MAX);
         (0..self.supply.len()).for_each(|offer| self.count(offer));
-        self.taken.clear();
+        self.selected.clear();
     }
 
     /// Resumes from this state, with a supply that has one relay more of the offer than the one in
@@ -227,9 +227,9 @@ impl<'a> Run<'a> {
         fleet.price = if fleet.used < terms.running { 0 } else { terms.set_up };
     }
 
-    /// Takes greedy steps until no path is left that could be taken, and records in `events` where
-    /// a larger supply would have mattered. Returns false when it stops early: once the run cannot
-    /// win any more, or when there is no work left.
+    /// Takes greedy steps until no path is left that could be selected, and records in `events`
+    /// where a larger supply would have mattered. Returns false when it stops early: once the run
+    /// cannot win any more, or when there is no work left.
     pub(crate) fn go(
         &mut self,
         race: Option<Race<'_>>,
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
         mut events: Option<&mut Events>,
         work: &mut Work<'_>,
     ) -> Option<Value> {
-        let is_lost = race.is_some_and(|race| self.state.hope <= race.beat);
+        let is_lost = race.is_some_and(|race| self.state.hope <= race.threshold);
         if !is_lost && self.go(race, events.as_deref_mut(), work) {
             return Some(self.value());
         }
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
     fn is_lost_by(&mut self, rank: Rank, entry: &Entry, race: Race<'_>) -> bool {
         let (most, own) = (race.most[entry.flow as usize], race.reduced[rank as usize]);
         self.state.hope -= i128::from(most) - i128::from(own);
-        self.state.hope <= race.beat
+        self.state.hope <= race.threshold
     }
 
     /// Returns the path's extra cost, relays included; `None` when relays or budget do not allow
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
     fn note_short(&mut self, rank: Rank, entry: &Entry, events: &mut Events) {
         let is_short = |run: &Self, offer: usize| {
             let fleet = &run.state.fleets[offer];
-            entry.rate > fleet.room && fleet.used >= run.supply[offer]
+            entry.rate > fleet.free && fleet.used >= run.supply[offer]
         };
         let mut cost = i128::from(entry.more);
         let mut short = 0;
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
             if entry.rate > self.terms[offer].capacity {
                 return;
             }
-            cost += if entry.rate > fleet.room { fleet.price } else { 0 };
+            cost += if entry.rate > fleet.free { fleet.price } else { 0 };
             short += usize::from(is_short(self, offer));
         }
         if short > events.lacks || cost > self.state.left {
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
         state.urgent += usize::from(self.lists.flows[flow].direct.is_none());
         state.is_done[flow] = true;
         state.paths.remove_flow(flow, &self.lists.rows);
-        self.taken.push(rank);
+        self.selected.push(rank);
         for offer in entry.relays() {
             self.remove_exhausted(*offer as usize, events);
         }
@@ -350,21 +350,21 @@ impl<'a> Run<'a> {
         if self.state.fleets[offer].used == self.state.stride {
             self.grow();
         }
-        let State { fleets, rooms, stride, .. } = &mut self.state;
+        let State { fleets, free_by_relay, stride, .. } = &mut self.state;
         let fleet = &mut fleets[offer];
-        let rooms = &mut rooms[offer * *stride..][..*stride];
-        let is_there = rate <= fleet.room;
+        let free_by_relay = &mut free_by_relay[offer * *stride..][..*stride];
+        let is_there = rate <= fleet.free;
         if is_there {
-            let first = rooms.iter_mut().find(|room| **room >= rate);
+            let first = free_by_relay.iter_mut().find(|free| **free >= rate);
             *first.expect("one has the most room") -= rate;
         } else {
-            rooms[fleet.used] = self.terms[offer].capacity - rate;
+            free_by_relay[fleet.used] = self.terms[offer].capacity - rate;
             fleet.used += 1;
         }
         // Entries of relays that are not in use are zero.
-        let (quads, _) = rooms.as_chunks::<FIRST_STRIDE>();
+        let (quads, _) = free_by_relay.as_chunks::<FIRST_STRIDE>();
         let most = |[a, b, c, d]: &[u64; FIRST_STRIDE]| (*a.max(b)).max(*c.max(d));
-        fleet.room = quads.iter().map(most).max().unwrap_or(0);
+        fleet.free = quads.iter().map(most).max().unwrap_or(0);
         if !is_there {
             self.count(offer);
         }
@@ -374,20 +374,22 @@ impl<'a> Run<'a> {
     fn grow(&mut self) {
         let state = &mut self.state;
         let wider = state.stride * 2;
-        let mut rooms = vec![0; self.terms.len() * wider];
-        for (new, old) in rooms.chunks_mut(wider).zip(state.rooms.chunks(state.stride)) {
+        let mut free_by_relay = vec![0; self.terms.len() * wider];
+        for (new, old) in
+            free_by_relay.chunks_mut(wider).zip(state.free_by_relay.chunks(state.stride))
+        {
             new[..old.len()].copy_from_slice(old);
         }
-        (state.rooms, state.stride) = (rooms, wider);
+        (state.free_by_relay, state.stride) = (free_by_relay, wider);
     }
 
     /// Removes paths over an offer that lacks the capacity for them, once its lack has been
     /// recorded.
     fn remove_exhausted(&mut self, offer: usize, events: Option<&Events>) {
         let fleet = &self.state.fleets[offer];
-        let room = fleet.room.max(fleet.next);
-        if room <= fleet.watched && events.is_none_or(|events| events.has(offer)) {
-            self.close(offer, self.lists.rows.class_above(offer, room));
+        let free = fleet.free.max(fleet.next);
+        if free <= fleet.watched && events.is_none_or(|events| events.has(offer)) {
+            self.close(offer, self.lists.rows.class_above(offer, free));
         }
     }
 
@@ -427,7 +429,7 @@ impl<'a> Run<'a> {
         for offer in 0..self.terms.len() {
             let fleet = &self.state.fleets[offer];
             let is_dear = fleet.price > 0 && self.state.left < least + fleet.price;
-            if is_dear && fleet.room < self.terms[offer].least_rate {
+            if is_dear && fleet.free < self.terms[offer].least_rate {
                 self.close(offer, 0);
             }
         }
@@ -440,8 +442,8 @@ impl<'a> Run<'a> {
         Value { urgent: self.state.urgent, gain: self.state.gain, cost: Reverse(cost) }
     }
 
-    /// Returns the paths taken, in order, if the run was not resumed.
-    pub(crate) fn taken(&self) -> &[Rank] {
-        &self.taken
+    /// Returns the paths selected, in order, if the run was not resumed.
+    pub(crate) fn selected(&self) -> &[Rank] {
+        &self.selected
     }
 }

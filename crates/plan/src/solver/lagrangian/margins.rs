@@ -44,20 +44,20 @@ impl Margins {
     }
 
     /// Returns which candidates of each flow a plan at least as good as `plan` may use, by index.
-    pub(in crate::solver) fn kept(&self, problem: &Problem, plan: &Plan) -> Vec<Vec<bool>> {
+    pub(in crate::solver) fn retained(&self, problem: &Problem, plan: &Plan) -> Vec<Vec<bool>> {
         let (score, cost) = plan.score(problem);
         let own = match problem.objective() {
             Objective::Cost => cost.as_usd(),
             Objective::TotalFct | Objective::Makespan => score.as_secs_f64(),
         };
         let most = own + ROUNDING * (1.0 + own.abs()) - self.least;
-        let mut kept: Vec<Vec<bool>> = (self.rises.iter())
+        let mut retained: Vec<Vec<bool>> = (self.rises.iter())
             .map(|rises| rises.iter().map(|rise| *rise <= most).collect())
             .collect();
-        for (places, own) in kept.iter_mut().zip(plan.choice_in(problem).unwrap_or_default()) {
+        for (places, own) in retained.iter_mut().zip(plan.choice_in(problem).unwrap_or_default()) {
             places[own] = true;
         }
-        kept
+        retained
     }
 }
 
@@ -88,20 +88,20 @@ mod tests {
     }
 
     #[test]
-    fn the_best_plan_keeps_its_candidates() {
-        let (mut all, mut kept_of_all) = (0, 0);
+    fn best_plan_retains_its_candidates() {
+        let (mut all, mut retained_of_all) = (0, 0);
         for seed in 0..40 {
             let problem = problem(seed);
             let best = Exhaustive.solve(&problem, &Limits::work(20_000_000)).unwrap();
             let lagrangian = LagrangianSearch { starters: &[], end_games: &[] };
             let survey = lagrangian.survey(&problem, &Limits::work(3_000), Effort::Brief);
-            let kept = survey.margins.unwrap().kept(&problem, &survey.found.unwrap());
+            let retained = survey.margins.unwrap().retained(&problem, &survey.found.unwrap());
             for (flow, place) in best.choice_in(&problem).unwrap().into_iter().enumerate() {
-                assert!(kept[flow][place], "seed {seed}, flow {flow}");
+                assert!(retained[flow][place], "seed {seed}, flow {flow}");
             }
-            all += kept.iter().flatten().count();
-            kept_of_all += kept.iter().flatten().filter(|kept| **kept).count();
+            all += retained.iter().flatten().count();
+            retained_of_all += retained.iter().flatten().filter(|retained| **retained).count();
         }
-        assert!(kept_of_all < all / 2, "{kept_of_all} of {all} kept");
+        assert!(retained_of_all < all / 2, "{retained_of_all} of {all} kept");
     }
 }

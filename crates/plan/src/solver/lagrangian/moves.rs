@@ -171,7 +171,7 @@ impl State<'_> {
         changed
     }
 
-    /// Tries one relay more of each of two offers, or of one; kept if that helps.
+    /// Tries one relay more of each of two offers, or of one; retained if that helps.
     fn open_these(&mut self, a: usize, b: usize, lambda: f64, work: &mut Work<'_>) -> bool {
         if work.stopped {
             return false;

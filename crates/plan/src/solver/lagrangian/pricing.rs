@@ -16,12 +16,14 @@ pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) 
     let depth = depth(problem);
     let of = |flow: usize| {
         let value = |choice: &Choice| choice.score_s + prices.lambda * prices.usd(table, choice);
-        let kept = table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
+        let least_of_candidates = table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
         match problem.left_out(flow) {
-            Some(_) => {
-                LeftOut::new(problem, &tables, table, prices, flow).best(&tables, depth, kept)
-            }
-            None => kept,
+            Some(_) => LeftOut::new(problem, &tables, table, prices, flow).best(
+                &tables,
+                depth,
+                least_of_candidates,
+            ),
+            None => least_of_candidates,
         }
     };
     let total: f64 = (0..table.flows()).map(of).sum();
@@ -79,15 +81,16 @@ impl<'a> LeftOut<'a> {
         }
     }
 
-    /// Returns the least value of the flow's paths; the candidates' least is `kept`.
-    fn best(&self, tables: &Tables<'_>, depth: usize, kept: f64) -> f64 {
+    /// Returns the least value of the flow's paths; the candidates' least is `least_of_candidates`.
+    fn best(&self, tables: &Tables<'_>, depth: usize, least_of_candidates: f64) -> f64 {
         let tables = tables.of(self.flow);
-        let mut best = kept;
-        let worth_s = if self.weight > 0.0 { kept / self.weight } else { f64::INFINITY };
+        let mut best = least_of_candidates;
+        let worth_s =
+            if self.weight > 0.0 { least_of_candidates / self.weight } else { f64::INFINITY };
         let limit_s = self.limit_s.min(worth_s);
         tables.visit(depth, limit_s, &mut |way| {
             let value = self.value(way);
-            if value < best && !self.is_kept(way) {
+            if value < best && !self.is_candidate(way) {
                 best = value;
             }
             limit_s
@@ -121,7 +124,7 @@ impl<'a> LeftOut<'a> {
         waiting + self.lambda * usd + rate_price / fct_s
     }
 
-    fn is_kept(&self, way: &PartialPath) -> bool {
+    fn is_candidate(&self, way: &PartialPath) -> bool {
         let same = |relays: &[usize]| {
             relays.iter().copied().eq(way.relays().iter().map(|relay| usize::from(*relay)))
         };
@@ -137,7 +140,7 @@ mod tests {
     use crate::solver::{Limits, Work};
 
     #[test]
-    fn a_path_is_never_priced_above_the_candidate_that_it_is() {
+    fn path_price_never_exceeds_candidate_price() {
         for seed in 0..40 {
             for start_up in [StartUp::Ignored, StartUp::Cold, StartUp::Warm] {
                 let problem = example::problem(seed, start_up);

@@ -1,4 +1,4 @@
-//! Ruin and recreate: flows of a few relays are taken off the plan, a relay is opened elsewhere,
+//! Ruin and recreate: flows of a few relays are removed from the plan, a relay is opened elsewhere,
 //! and the flows choose again, one after another, among the relays that are open.
 //!
 //! If setting up a relay is expensive and transfer is cheap, the set of relays and their packing

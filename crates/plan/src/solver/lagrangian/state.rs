@@ -17,20 +17,20 @@ struct Fleet {
     loads: Vec<u64>,
     used: usize,
     /// The greatest free capacity of those in use, in bit/s.
-    most_room: u64,
+    most_free: u64,
 }
 
 impl Fleet {
     fn measure(&mut self, capacity: u64) {
         let used = self.loads.iter().filter(|load| **load > 0);
-        self.most_room = used.map(|load| capacity - load).max().unwrap_or(0);
+        self.most_free = used.map(|load| capacity - load).max().unwrap_or(0);
     }
 
     /// Returns the fullest relay that has the capacity, else one not in use.
     fn place(&self, rate: u64, capacity: u64) -> usize {
-        let rooms = self.loads.iter().enumerate().filter(|(_, load)| **load > 0);
-        let roomy = rooms.filter(|(_, load)| *load + rate <= capacity);
-        let fullest = roomy.max_by_key(|(number, load)| (**load, std::cmp::Reverse(*number)));
+        let in_use = self.loads.iter().enumerate().filter(|(_, load)| **load > 0);
+        let fitting = in_use.filter(|(_, load)| *load + rate <= capacity);
+        let fullest = fitting.max_by_key(|(number, load)| (**load, std::cmp::Reverse(*number)));
         let unused = || self.loads.iter().position(|load| *load == 0).unwrap_or(self.loads.len());
         fullest.map_or_else(unused, |(number, _)| number)
     }
@@ -39,13 +39,13 @@ impl Fleet {
         if number == self.loads.len() {
             self.loads.push(0);
         }
-        let fullest = self.loads[number] > 0 && capacity - self.loads[number] == self.most_room;
+        let fullest = self.loads[number] > 0 && capacity - self.loads[number] == self.most_free;
         self.used += usize::from(self.loads[number] == 0);
         self.loads[number] += rate;
         if fullest {
             self.measure(capacity);
         } else {
-            self.most_room = self.most_room.max(capacity - self.loads[number]);
+            self.most_free = self.most_free.max(capacity - self.loads[number]);
         }
     }
 
@@ -55,7 +55,7 @@ impl Fleet {
             self.used -= 1;
             self.measure(capacity);
         } else {
-            self.most_room = self.most_room.max(capacity - self.loads[number]);
+            self.most_free = self.most_free.max(capacity - self.loads[number]);
         }
     }
 }
@@ -155,7 +155,7 @@ impl<'t> State<'t> {
     /// Returns the nano-dollars of set-up for this rate on an offer.
     pub(super) fn set_up_at(&self, offer: usize, rate: u64) -> i64 {
         let fleet = &self.fleets[offer];
-        let fits = fleet.used > 0 && rate <= fleet.most_room;
+        let fits = fleet.used > 0 && rate <= fleet.most_free;
         if fits { 0 } else { self.table.supplies[offer].cost_of_next(fleet.used) }
     }
 
@@ -163,7 +163,7 @@ impl<'t> State<'t> {
     pub(super) fn fits_within(&self, choice: &Choice, most: &[usize]) -> bool {
         choice.relays().all(|relay| {
             let fleet = &self.fleets[relay];
-            fleet.used < most[relay] || (fleet.used > 0 && choice.rate <= fleet.most_room)
+            fleet.used < most[relay] || (fleet.used > 0 && choice.rate <= fleet.most_free)
         })
     }
 

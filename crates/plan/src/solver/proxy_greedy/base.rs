@@ -60,12 +60,12 @@ impl<'a> Base<'a> {
             self.run.state.hope = prospects.of_set;
             for one in 0..self.relays.len() {
                 let more = prospects.more_by_two(one);
-                self.events.beat[one] = found.beat(self.at).saturating_sub(more);
+                self.events.threshold[one] = found.threshold(self.at).saturating_sub(more);
             }
         }
-        let beat = self.events.least_to_beat();
+        let threshold = self.events.least_threshold();
         let race = bounds.zip(self.prospects.as_ref());
-        let race = race.map(|(bounds, p)| bounds.race(&p.most, beat));
+        let race = race.map(|(bounds, p)| bounds.race(&p.most, threshold));
         self.value = self.run.finish(race, Some(&mut self.events), work);
     }
 

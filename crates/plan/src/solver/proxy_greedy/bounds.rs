@@ -82,7 +82,7 @@ pub(super) struct Bounds<'a> {
     /// The reduced gains, by rank.
     reduced: Vec<i64>,
     /// By flow: paths that may have the most reduced gain over a set of this round, with that gain.
-    kept: Vec<Vec<(i64, Needs)>>,
+    retained: Vec<Vec<(i64, Needs)>>,
     /// The most that one more relay may save at these prices, by offer: if set up, and if running.
     allowances: Vec<[i64; 2]>,
     rounds: usize,
@@ -136,7 +136,7 @@ impl<'a> Bounds<'a> {
             lambda,
             prices: terms.iter().map(price).collect(),
             reduced: vec![0; lists.entries.len()],
-            kept: vec![Vec::new(); flows.len()],
+            retained: vec![Vec::new(); flows.len()],
             allowances: vec![[0; 2]; terms.len()],
             terms,
             rounds: 0,
@@ -155,7 +155,7 @@ impl<'a> Bounds<'a> {
         let reduced = |entry: &Entry| entry.gain.saturating_sub(self.price_of(entry));
         self.reduced = self.lists.entries.iter().map(reduced).collect();
         let there = Needs::all_of(set);
-        for flow in 0..self.kept.len() {
+        for flow in 0..self.retained.len() {
             self.keep(flow, there);
         }
         for offer in 0..self.terms.len() {
@@ -233,33 +233,33 @@ impl<'a> Bounds<'a> {
         for offer in rank.iter().flat_map(|rank| self.lists.entry(*rank).relays()) {
             least = least.min(best(there.lacking(Needs::offer(*offer as usize))).0);
         }
-        let kept = ranks.iter().filter_map(|rank| {
+        let retained = ranks.iter().filter_map(|rank| {
             let reduced = self.reduced[*rank as usize];
             let wanted = reduced > 0 && reduced >= least;
             wanted.then(|| (reduced, self.lists.needs[*rank as usize]))
         });
-        self.kept[flow].clear();
-        self.kept[flow].extend(kept);
+        self.retained[flow].clear();
+        self.retained[flow].extend(retained);
     }
 
     /// Computes the bounds for this set, and for the relays that it lacks.
     pub(super) fn look_up(&self, set: &[usize], prospects: &mut Prospects) {
         let relays = set.iter().zip(&self.terms).zip(&self.allowances);
         let worth = relays.map(|((count, terms), [new, running])| {
-            let kept = (*count).min(terms.running) as i128;
-            i128::from(*running) * kept + i128::from(*new) * (*count as i128 - kept)
+            let retained = (*count).min(terms.running) as i128;
+            i128::from(*running) * retained + i128::from(*new) * (*count as i128 - retained)
         });
         let budget = (self.lambda * self.budget * (1.0 + MARGIN)) as i128 + 1;
         prospects.of_set = budget + worth.sum::<i128>();
         let own = self.allowances.iter().zip(&self.terms);
         prospects.allowances.clear();
         prospects.allowances.extend(own.map(|(by, terms)| by[usize::from(terms.running > 0)]));
-        prospects.look_up(&self.kept, Needs::all_of(set));
+        prospects.look_up(&self.retained, Needs::all_of(set));
     }
 
     /// Returns the bound by which a run ends early.
-    pub(super) fn race<'p>(&'p self, most: &'p [i64], beat: i128) -> Race<'p> {
-        Race { reduced: &self.reduced, most, beat }
+    pub(super) fn race<'p>(&'p self, most: &'p [i64], threshold: i128) -> Race<'p> {
+        Race { reduced: &self.reduced, most, threshold }
     }
 
     /// Returns the most that a relay may save at these prices, in nanoseconds.
@@ -272,17 +272,17 @@ impl<'a> Bounds<'a> {
 }
 
 impl Prospects {
-    fn look_up(&mut self, kept: &[Vec<(i64, Needs)>], there: Needs) {
+    fn look_up(&mut self, retained: &[Vec<(i64, Needs)>], there: Needs) {
         let offers = self.allowances.len();
         self.most.clear();
         self.with_one.resize_with(offers, Vec::new);
         self.with_two.resize_with(offers * offers, Vec::new);
         self.with_one.iter_mut().chain(&mut self.with_two).for_each(Vec::clear);
-        for (flow, kept) in kept.iter().enumerate() {
-            let over_set = kept.iter().filter(|(_, needs)| needs.lacking(there) == Needs::NONE);
+        for (flow, retained) in retained.iter().enumerate() {
+            let over_set = retained.iter().filter(|(_, needs)| needs.lacking(there) == Needs::NONE);
             let most = over_set.map(|(reduced, _)| *reduced).max().unwrap_or(0);
             self.most.push(most);
-            for (reduced, needs) in kept.iter().filter(|(reduced, _)| *reduced > most) {
+            for (reduced, needs) in retained.iter().filter(|(reduced, _)| *reduced > most) {
                 let mut lacking = needs.lacking(there).offers();
                 let more = match (lacking.next(), lacking.next(), lacking.next()) {
                     (Some(one), None, _) => &mut self.with_one[one],

@@ -25,7 +25,7 @@ impl Found {
     }
 
     /// Returns the gain that a set on this base must exceed to matter.
-    pub(super) fn beat(&self, base: usize) -> i128 {
+    pub(super) fn threshold(&self, base: usize) -> i128 {
         let Some(value) = self.value else { return i128::MIN };
         // A set of this base may be as good and come first in the listing.
         value.gain - i128::from(self.place.is_some_and(|place| place.0 >= base))

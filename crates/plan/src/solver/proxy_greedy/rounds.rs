@@ -64,8 +64,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns the paths that F-FCT takes on this set.
-    pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
-        self.trials[0].taken_on(set)
+    pub(super) fn selected_on(&mut self, set: &Relays) -> &[Rank] {
+        self.trials[0].selected_on(set)
     }
 
     /// Runs one pass of Algorithm 3's loop: tries all candidate sets.

@@ -42,11 +42,11 @@ impl<'a> Trials<'a> {
     }
 
     /// Returns the paths that F-FCT takes on this set.
-    pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
+    pub(super) fn selected_on(&mut self, set: &Relays) -> &[Rank] {
         self.run.supply.clone_from(set);
         self.run.start(0);
         self.run.go(None, None, &mut Work::new(&Limits::work(u64::MAX)));
-        self.run.taken()
+        self.run.selected()
     }
 
     /// Tries the new sets of this base and a relay of the offer, or of it and one of those that are
@@ -59,7 +59,7 @@ impl<'a> Trials<'a> {
         found: &mut Found,
         work: &mut Work<'_>,
     ) {
-        if work.stopped || !work.step() || base.hope_with(one) <= found.beat(base.at) {
+        if work.stopped || !work.step() || base.hope_with(one) <= found.threshold(base.at) {
             return;
         }
         let bounded = BoundedBase { base, bounds: bounds.zip(base.prospects.as_ref()) };
@@ -111,14 +111,15 @@ impl<'a> Trials<'a> {
             // listing still decides between equals.
             children.sort_by_cached_key(|two| Reverse(prospects.more_by_second(one, *two)));
         }
-        let beat = found.beat(base.at);
-        let on_parent = self.run_on_parent(bounded, one, &children, beat, work);
+        let threshold = found.threshold(base.at);
+        let on_parent = self.run_on_parent(bounded, one, &children, threshold, work);
         for two in children.iter().copied() {
             if work.stopped || !work.step() {
                 break;
             }
             let pair = (one, two);
-            let value = self.run_with_both(bounded, pair, on_parent, found.beat(base.at), work);
+            let value =
+                self.run_with_both(bounded, pair, on_parent, found.threshold(base.at), work);
             self.run.supply[two] += 1;
             let place = (base.at, one.min(two), Some(one.max(two)));
             found.keep_better(value, place, &self.run.supply);
@@ -134,7 +135,7 @@ impl<'a> Trials<'a> {
         BoundedBase { base, bounds }: BoundedBase<'_>,
         one: usize,
         children: &[usize],
-        beat: i128,
+        threshold: i128,
         work: &mut Work<'_>,
     ) -> Option<Value> {
         self.on_parent.begin(1);
@@ -148,19 +149,19 @@ impl<'a> Trials<'a> {
         };
         self.run.resume(state, one);
         self.run.keep_within(1);
-        self.on_parent.beat.fill(i128::MAX);
+        self.on_parent.threshold.fill(i128::MAX);
         for two in children.iter().copied() {
             let more = bounds.map_or(0, |(_, prospects)| prospects.more_by_second(one, two));
-            self.on_parent.beat[two] = beat.saturating_sub(more);
+            self.on_parent.threshold[two] = threshold.saturating_sub(more);
         }
-        let beat = self.on_parent.least_to_beat();
+        let threshold = self.on_parent.least_threshold();
         let [most, _] = &mut self.most;
         if let Some((_, prospects)) = bounds {
             most.clone_from(&prospects.most);
             let state = &mut self.run.state;
             state.hope += prospects.raise(one, None, &state.is_done, most);
         }
-        let race = bounds.map(|(bounds, _)| bounds.race(most, beat));
+        let race = bounds.map(|(bounds, _)| bounds.race(most, threshold));
         self.run.finish(race, Some(&mut self.on_parent), work)
     }
 
@@ -170,7 +171,7 @@ impl<'a> Trials<'a> {
         bounded: BoundedBase<'_>,
         (one, two): (usize, usize),
         on_parent: Option<Value>,
-        beat: i128,
+        threshold: i128,
         work: &mut Work<'_>,
     ) -> Option<Value> {
         let state = match self.on_parent.lack(two) {
@@ -181,12 +182,12 @@ impl<'a> Trials<'a> {
         let mut hope = state.hope;
         let [on_parent, most] = &mut self.most;
         if let Some((_, prospects)) = bounded.bounds {
-            if hope + prospects.more_by_second(one, two) <= beat {
+            if hope + prospects.more_by_second(one, two) <= threshold {
                 return None;
             }
             most.clone_from(on_parent);
             hope += prospects.raise(two, Some(one), &state.is_done, most);
-            if hope <= beat {
+            if hope <= threshold {
                 return None;
             }
         }
@@ -194,7 +195,7 @@ impl<'a> Trials<'a> {
         self.run.resume(state, two);
         self.run.state.hope = hope;
         self.run.keep_within(0);
-        let race = bounded.bounds.map(|(bounds, _)| bounds.race(most, beat));
+        let race = bounded.bounds.map(|(bounds, _)| bounds.race(most, threshold));
         let value = self.run.finish(race, None, work);
         self.run.supply[two] -= 1;
         value

@@ -55,7 +55,7 @@ impl Open {
 ///
 /// # Errors
 /// When the catalogue lacks a price.
-pub(super) fn tell(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
+pub(super) fn add_rows(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     percentiles(scenario, record)?;
     storage(scenario, record)?;
     uplinks(scenario, record)?;
@@ -137,10 +137,11 @@ fn storage(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
             push(record, &case, stored(service, *kept_s)?, "cents/h", &note);
         }
     }
-    let kept = &scenario.open.kept_s;
-    let (Some(shortest), Some(longest)) =
-        (kept.iter().copied().reduce(f64::min), kept.iter().copied().reduce(f64::max))
-    else {
+    let storage_times = &scenario.open.kept_s;
+    let (Some(shortest), Some(longest)) = (
+        storage_times.iter().copied().reduce(f64::min),
+        storage_times.iter().copied().reduce(f64::max),
+    ) else {
         return Ok(());
     };
     let [least, most] = [shortest, longest].map(|kept_s| stored(PacketService::Caching, kept_s));

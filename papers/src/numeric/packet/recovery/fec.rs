@@ -86,7 +86,7 @@ enum Count {
 impl Count {
     const ALL: [Self; 4] = [Self::AsPaper, Self::Measured, Self::WithArq, Self::WideArea];
 
-    const fn told(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::AsPaper => "access losses counted as repaired for coding",
             Self::Measured => "coding as it is",
@@ -268,11 +268,11 @@ fn rates(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
     for (fec, repairs) in scenario.repairs.iter().enumerate() {
         let name = scenario.overhead(*repairs);
         row(&name, &|loss| loss.repaired[fec], Count::Measured);
-        let case = format!("{name}, {}", Count::WideArea.told());
+        let case = format!("{name}, {}", Count::WideArea.name());
         row(&case, &|loss| loss.repaired[fec], Count::WideArea);
     }
     for count in Count::ALL {
-        row(&format!("coding, {}", count.told()), &|loss| loss.is_coded(count), count);
+        row(&format!("coding, {}", count.name()), &|loss| loss.is_coded(count), count);
     }
 }
 
@@ -301,7 +301,7 @@ fn paths(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
                 };
                 let (name, x_name) = (scenario.overhead(*repairs), format!("{step} %"));
                 let case =
-                    format!("recovery up by {x_name} at least over {name}, {}", count.told());
+                    format!("recovery up by {x_name} at least over {name}, {}", count.name());
                 let row = Row::of(&case, paper, &values, "% of paths", "");
                 let spot = Spot { figure: 0, line: name, x: place as f64, x_name };
                 match count {
@@ -320,20 +320,20 @@ fn episodes(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     let last = scenario.repairs.len() - 1;
     let most = scenario.overhead(scenario.repairs[last]);
     let all = std::iter::successors(Some(1), |spans| Some(spans * 2));
-    let mut told: Vec<u32> = all.take_while(|spans| *spans < cycles).collect();
-    told.push(cycles);
+    let mut spans_shown: Vec<u32> = all.take_while(|spans| *spans < cycles).collect();
+    spans_shown.push(cycles);
     for count in Count::ALL {
-        for spans in &told {
+        for spans in &spans_shown {
             let values: Vec<f64> =
                 runs.iter().filter_map(|run| beyond_fec(run, count, last, *spans)).collect();
             let paper = (count == Count::AsPaper && *spans == cycles).then_some(90.0);
             let x_name = if *spans == 1 { "1 span".to_owned() } else { format!("{spans} spans") };
             let case = format!(
                 "an episode of {x_name} that {most} leaves and coding recovers, {}",
-                count.told()
+                count.name()
             );
             let spot =
-                Spot { figure: 1, line: count.told().to_owned(), x: f64::from(*spans), x_name };
+                Spot { figure: 1, line: count.name().to_owned(), x: f64::from(*spans), x_name };
             if !values.is_empty() {
                 let row = Row::of(&case, paper, &values, "% of paths", "");
                 record.rows.push(row.drawn_at(spot));
@@ -377,12 +377,12 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     let over = |measure: &dyn Fn(&[Judged]) -> Option<f64>| {
         mean(&runs.iter().filter_map(|run| measure(run)).collect::<Vec<f64>>())
     };
-    let mut say = |paper: &str, holds: bool, ours: String| {
+    let mut add_finding = |paper: &str, holds: bool, ours: String| {
         record.findings.push(Finding::new(paper, holds, ours));
     };
     let episode = |count| over(&|run| beyond_fec(run, count, last, cycles));
     let [biased, measured, arq, wide] = Count::ALL.map(episode);
-    say(
+    add_finding(
         "90 % of paths have an episode that coding recovers and 100 % FEC on the direct path does \
          not",
         biased >= 90.0,
@@ -393,7 +393,7 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     );
     let doubled = |count| over(&|run| risen(run, count, 0, PAPER_LEAST.0));
     let [biased, measured, arq, wide] = Count::ALL.map(doubled);
-    say(
+    add_finding(
         "over 20 % FEC recovery goes up by 100 % on 70 % of paths",
         biased >= PAPER_LEAST.1,
         format!(
@@ -402,7 +402,7 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     );
     let far = |count| over(&|run| risen(run, count, last, PAPER_MOST.0));
     let [biased, measured, arq, wide] = Count::ALL.map(far);
-    say(
+    add_finding(
         "over 100 % FEC it goes up by more than 160 % on 10 % of paths",
         biased >= PAPER_MOST.1,
         format!(
@@ -414,13 +414,13 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
         (rate(&|loss| loss.is_coded(Count::Measured)), rate(&|loss| loss.repaired[last]));
     let with = rate(&|loss| loss.is_coded(Count::WithArq));
     let most = scenario.overhead(scenario.repairs[last]);
-    say(
+    add_finding(
         "coding recovers more than FEC of any overhead, also without the assumption on access \
          losses (ours)",
         coded > repaired,
         format!("{coded:.1} % of all losses; {most} {repaired:.1}"),
     );
-    say(
+    add_finding(
         "it does with ARQ on access paths (ours)",
         with > repaired,
         format!("{with:.1} % of all losses; {most} {repaired:.1}"),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn decoder_solves_exactly_what_counts_as_repaired() {
+    fn decoder_agrees_with_repair_count() {
         let packets: Vec<Vec<u8>> = (0..5).map(|n| vec![n; 20 + usize::from(n)]).collect();
         for repairs in [1, 2, 5] {
             let mut encoder = Encoder::new(repairs).unwrap();
@@ -548,8 +548,8 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_that_make_no_sense_are_refused_in_a_line() {
-        for (from, to, told) in [
+    fn invalid_scenarios_are_refused_in_one_line() {
+        for (from, to, expected) in [
             ("block = 5", "block = 4", "repairs: 5 given, expected 1 to 4"),
             ("cycles = ", "cycles = 0 #", "cycles: 0 given, expected 1 to 10000"),
             ("repairs = [1, 2, 5]", "repairs = []", "numbers of repairs: 0 given"),
@@ -557,7 +557,7 @@ mod tests {
         ] {
             assert!(TEXT.contains(from), "{from}");
             let error = Scenario::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

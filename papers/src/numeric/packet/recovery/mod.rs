@@ -227,10 +227,14 @@ fn costs(scenario: &Scenario, name: &str, runs: &[Found], record: &mut Record) {
     };
     let resent = |found: &Found| per_packet(found.outcome.traffic.resent, found);
     row("copies sent again", values(runs, resent), "% of packets");
-    let kept = |found: &Found| per_packet(found.outcome.traffic.kept, found);
-    row("between relays: copies that came late, as they are", values(runs, kept), "% of packets");
-    let told = |found: &Found| per_packet(found.outcome.traffic.acknowledgements, found);
-    row("acknowledgements", values(runs, told), "% of packets");
+    let forwarded = |found: &Found| per_packet(found.outcome.traffic.forwarded, found);
+    row(
+        "between relays: copies that came late, as they are",
+        values(runs, forwarded),
+        "% of packets",
+    );
+    let acknowledged = |found: &Found| per_packet(found.outcome.traffic.acknowledgements, found);
+    row("acknowledgements", values(runs, acknowledged), "% of packets");
 }
 
 /// Returns the repair packets for each packet: cross-stream and in-stream together.
@@ -266,35 +270,35 @@ fn findings(scenario: &Scenario, found: &[(Case, Vec<Found>)], record: &mut Reco
         mean(&values(&found[case].1, measure))
     };
     let without = over(0, &all_recovered);
-    let mut say = |paper: &str, holds: bool, ours: String| {
+    let mut add_finding = |paper: &str, holds: bool, ours: String| {
         record.findings.push(Finding::new(paper, holds, ours));
     };
-    say(
+    add_finding(
         "78 % of all lost packets are recovered within one round trip",
         without >= 78.0,
         format!("{without:.1} % without ARQ"),
     );
     let (fast, fast_arq) = (over(0, &|f| within(f, 0.5)), over(1, &|f| within(f, 0.5)));
-    say(
+    add_finding(
         "95 % of these within half a round trip",
         fast >= 95.0,
         format!("{fast:.1} % without ARQ, {fast_arq:.1} % with it"),
     );
     let with = over(1, &all_recovered);
-    say(
+    add_finding(
         "most of what coding cannot recover was lost on access paths; repeating would help",
         with >= 95.0,
         format!("{with:.1} % of all losses recovered with ARQ"),
     );
     let wide = over(0, &|found| recovered(found.losses.iter().filter(|loss| !loss.on_access)));
     let access = over(0, &|found| recovered(found.losses.iter().filter(|loss| loss.on_access)));
-    say(
+    add_finding(
         "recovery goes up significantly when access losses are left out",
         wide > without,
         format!("without ARQ {wide:.1} % of wide-area losses, {access:.1} % of access losses"),
     );
     let (full, most) = (over(1, &full_overhead), 100.0 * scenario.overhead());
-    say(
+    add_finding(
         "the overhead between the relays is r + s",
         full <= most + 1e-9,
         format!("full blocks {full:.1} % of packets, r + s is {most:.1} %"),

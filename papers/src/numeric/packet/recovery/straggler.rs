@@ -124,8 +124,8 @@ pub fn run(
         let (few, more) = (runs(few, job)?, runs(more, job)?);
         Ok::<_, NumericError>(Pairs { straggling, in_stream, few, more })
     };
-    let told = [true, false].map(|in_stream| compare(scenario.straggling, in_stream));
-    let told = told.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let compared = [true, false].map(|in_stream| compare(scenario.straggling, in_stream));
+    let compared = compared.into_iter().collect::<Result<Vec<_>, _>>()?;
     let others = scenario.straggling_sweep.iter().filter(|share| **share != scenario.straggling);
     let others = others.map(|share| compare(*share, true)).collect::<Result<Vec<_>, _>>()?;
     record.figures = vec![Figure {
@@ -134,13 +134,13 @@ pub fn run(
         y_label: "recovered (%)".to_owned(),
         scale: Scale::Linear,
     }];
-    for pairs in &told {
+    for pairs in &compared {
         rows(scenario, pairs, &mut record);
     }
-    let mut swept: Vec<&Pairs> = told[..1].iter().chain(&others).collect();
+    let mut swept: Vec<&Pairs> = compared[..1].iter().chain(&others).collect();
     swept.sort_by(|a, b| a.straggling.total_cmp(&b.straggling));
     sweep(scenario, &swept, &mut record);
-    findings(&told, &swept, &mut record);
+    findings(&compared, &swept, &mut record);
     Ok(record)
 }
 
@@ -264,13 +264,13 @@ fn sweep(scenario: &Scenario, swept: &[&Pairs], record: &mut Record) {
     }
 }
 
-fn findings(told: &[Pairs], swept: &[&Pairs], record: &mut Record) {
-    let [usual, alone] = told else { return };
-    let mut say = |paper: &str, holds: bool, ours: String| {
+fn findings(compared: &[Pairs], swept: &[&Pairs], record: &mut Record) {
+    let [usual, alone] = compared else { return };
+    let mut add_finding = |paper: &str, holds: bool, ours: String| {
         record.findings.push(Finding::new(paper, holds, ours));
     };
     let better = [usual, alone].map(|pairs| mean(&pairs.both(better_paths)));
-    say(
+    add_finding(
         "with two repair packets 60 % of paths recover over 10 % more than with one",
         better[0] >= 60.0,
         format!("{:.0} % of paths; {:.0} {}", better[0], better[1], alone.name()),
@@ -278,7 +278,7 @@ fn findings(told: &[Pairs], swept: &[&Pairs], record: &mut Record) {
     let sooner_of =
         |pairs: &Pairs, in_both| mean(&pairs.both(|few, more| sooner(few, more, in_both)));
     let [all, both] = [false, true].map(|in_both| sooner_of(usual, in_both));
-    say(
+    add_finding(
         "70 % of the packets recovered come back at least 50 ms sooner",
         all >= 70.0,
         format!(
@@ -290,7 +290,7 @@ fn findings(told: &[Pairs], swept: &[&Pairs], record: &mut Record) {
     let gain = |pairs: &Pairs| rate(&pairs.more) - rate(&pairs.few);
     let (first, last) = (swept[0], swept[swept.len() - 1]);
     let (least, most) = (gain(first), gain(last));
-    say(
+    add_finding(
         "the second repair packet is worth the more the more helpers straggle (ours)",
         most > least,
         format!(
@@ -353,15 +353,15 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_that_make_no_sense_are_refused_in_a_line() {
-        for (from, to, told) in [
+    fn invalid_scenarios_are_refused_in_one_line() {
+        for (from, to, expected) in [
             ("repairs = [1, 2]", "repairs = [2, 2]", "repairs: 2 given, expected 3 to 8"),
             ("silent = ", "silent = 2 #", "silent: 2 given, expected 0 to 1"),
             ("late_ms = [", "late_ms = [9000, 1] # [", "late_ms: 1 given, expected 9000"),
         ] {
             assert!(TEXT.contains(from), "{from}");
             let error = Scenario::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -45,9 +45,9 @@ fn stated_mix_of_losses_is_recovered() {
         let overhead = full_overhead(found).unwrap();
         assert!(overhead <= 100.0 * scenario.overhead() + 1e-9, "{overhead}");
     }
-    assert_eq!(without.outcome.traffic.kept, 0);
+    assert_eq!(without.outcome.traffic.forwarded, 0);
     let copies_lost = with.outcome.traffic.resent;
-    assert!(with.outcome.traffic.kept <= copies_lost, "{copies_lost}");
+    assert!(with.outcome.traffic.forwarded <= copies_lost, "{copies_lost}");
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn losses_of_all_spans_are_gathered() {
 }
 
 #[test]
-fn scenarios_that_make_no_sense_are_refused_in_a_line() {
+fn invalid_scenarios_are_refused_in_one_line() {
     let text = include_str!("../../../../scenarios/jq-recovery.toml");
-    for (from, to, told) in [
+    for (from, to, expected) in [
         ("lossy_share = 0.4", "lossy_share = 1.4", "lossy_share: 1.4 given, expected 0 to 1"),
         ("cross_stream = [2, 6]", "cross_stream = [0, 6]", "cross_stream: 1 to 8 repair packets"),
         ("azure:eastasia", "azure:nowhere", "groups: `azure:nowhere` is not in the catalogue"),
@@ -107,6 +107,6 @@ fn scenarios_that_make_no_sense_are_refused_in_a_line() {
     ] {
         assert!(text.contains(from), "{from}");
         let error = Scenario::parse(&text.replace(from, to)).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }

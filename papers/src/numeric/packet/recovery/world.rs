@@ -76,7 +76,7 @@ pub(super) struct Traffic {
     pub(super) lent: u64,
     pub(super) resent: u64,
     /// Packets forwarded between the relays as they are.
-    pub(super) kept: u64,
+    pub(super) forwarded: u64,
     pub(super) acknowledgements: u64,
 }
 
@@ -329,9 +329,9 @@ impl<'a> World<'a> {
             }
             Node::Ingress(node) => {
                 while let Some(sent) = node.poll_transmit() {
-                    let is_told =
+                    let is_acknowledgement =
                         matches!(Message::parse(sent.bytes), Ok(Message::Acknowledgement(_)));
-                    self.traffic.acknowledgements += u64::from(is_told);
+                    self.traffic.acknowledgements += u64::from(is_acknowledgement);
                     push(sent.to, sent.bytes);
                 }
                 events.extend(std::iter::from_fn(|| node.poll_event()));
@@ -374,7 +374,7 @@ impl<'a> World<'a> {
                 coded.repairs += u64::from(repairs);
                 coded.bytes += u64::from(bytes);
             }
-            Event::Forwarded(_) => self.traffic.kept += 1,
+            Event::Forwarded(_) => self.traffic.forwarded += 1,
             Event::Uncoded(_) => self.blocks.uncoded += 1,
             Event::Asked { items, .. } => self.traffic.asked += u64::from(items),
             Event::HelpAsked { helpers, .. } => self.traffic.helps += u64::from(helpers),

@@ -11,7 +11,7 @@ use crate::harness::{Figure, Finding, Row, Spot, correlation};
 use crate::numeric::estimate::CORRELATES;
 
 /// The result for one estimate.
-pub(super) struct Foretold {
+pub(super) struct Predicted {
     pub(super) rows: Vec<Row>,
     pub(super) figure: Figure,
     pub(super) finding: Finding,
@@ -20,12 +20,12 @@ pub(super) struct Foretold {
 impl Outcome<'_> {
     /// Compares the gains of a strategy's chains with the ratios of round trips; `None` where a
     /// quick run left one of the two strategies out.
-    pub(super) fn foretold(
+    pub(super) fn predicted(
         &self,
         times: &Times<'_>,
         estimate: &Estimate,
         figure: usize,
-    ) -> Option<Foretold> {
+    ) -> Option<Predicted> {
         let pair = self.scenario.pairs.iter().position(|pair| pair.name == estimate.pair)?;
         let [strategy, over] = [&estimate.strategy, &estimate.over].map(|name| self.place(name));
         let (strategy, over) = (strategy?, over?);
@@ -38,7 +38,7 @@ impl Outcome<'_> {
             let span = |via: &[RegionId]| self.span(estimate.by, known, via).as_secs_f64();
             span(&over_via) / span(via)
         };
-        let (mut rows, mut said, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut coefficients, mut all) = (Vec::new(), Vec::new(), Vec::new());
         for (loss, percent) in self.scenario.losses_percent.iter().enumerate() {
             let cell = |strategy| Cell { pair, loss, strategy };
             let base = times.of_chain(cell(over), 0);
@@ -47,9 +47,9 @@ impl Outcome<'_> {
                 via.iter().enumerate().map(|(chain, via)| (ratio(via), chain)).collect();
             chains.sort_by(|a, b| a.0.total_cmp(&b.0));
             let mut points = Vec::new();
-            for (foretold, chain) in chains {
+            for (predicted, chain) in chains {
                 let gains = gains(chain);
-                points.push((foretold, median(&gains)));
+                points.push((predicted, median(&gains)));
                 let name = format!(
                     "{}, loss {percent} %: {} over {}: {}",
                     known.name,
@@ -57,28 +57,28 @@ impl Outcome<'_> {
                     estimate.over,
                     via_text(&via[chain])
                 );
-                let note = format!("foretold {foretold:.2}x");
+                let note = format!("foretold {predicted:.2}x");
                 let spot = Spot {
                     figure,
                     line: format!("loss {percent} %"),
-                    x: foretold,
-                    x_name: format!("{foretold:.2}x, {}", via_text(&via[chain])),
+                    x: predicted,
+                    x_name: format!("{predicted:.2}x, {}", via_text(&via[chain])),
                 };
                 rows.push(Row::of_median(&name, None, &gains, "x", &note).drawn_at(spot));
             }
             let coefficient = correlation(&points);
-            said.push(format!("{coefficient:.2} at {percent} %"));
+            coefficients.push(format!("{coefficient:.2} at {percent} %"));
             all.push(coefficient);
         }
         let holds = all.iter().all(|value| (*value >= CORRELATES) == estimate.correlates);
-        let ours = format!("correlation over {} chains: {}", via.len(), said.join(", "));
+        let ours = format!("correlation over {} chains: {}", via.len(), coefficients.join(", "));
         let figure = Figure {
             title: format!("{} over {}: foretold and measured", estimate.strategy, estimate.over),
             x_label: "ratio of round trips".to_owned(),
             y_label: "gain, median".to_owned(),
             scale: Scale::Linear,
         };
-        Some(Foretold { rows, figure, finding: Finding::new(&estimate.paper, holds, ours) })
+        Some(Predicted { rows, figure, finding: Finding::new(&estimate.paper, holds, ours) })
     }
 
     /// Returns the round trip that an estimate uses.
@@ -125,7 +125,7 @@ mod tests {
             let samples = [samples.clone(), samples];
             let times = Times::new(&repeats, &samples);
             let estimate = &scenario.estimates[estimate];
-            outcome.foretold(&times, estimate, 0).unwrap().finding.holds
+            outcome.predicted(&times, estimate, 0).unwrap().finding.holds
         };
         let end_to_end = |legs: &[Duration], _: usize| legs.iter().sum::<Duration>().as_secs_f64();
         let by_chance =

@@ -22,7 +22,7 @@ struct FreeCapacity {
     left_flows: u32,
     /// Whole hours for which packet flows have paid for it.
     hours: u64,
-    is_taken: bool,
+    is_used: bool,
 }
 
 impl FreeCapacity {
@@ -32,7 +32,7 @@ impl FreeCapacity {
 }
 
 /// All relays by region, with the criteria by which flows choose them.
-pub(super) struct Rooms<'a> {
+pub(super) struct FreeCapacities<'a> {
     packets: &'a Packets,
     inputs: &'a Inputs,
     by_region: BTreeMap<RegionId, Vec<FreeCapacity>>,
@@ -57,7 +57,7 @@ impl Choice {
     ];
 }
 
-impl<'a> Rooms<'a> {
+impl<'a> FreeCapacities<'a> {
     /// Creates the list of the streams' relays and of others that run; it is empty without a plan.
     pub(super) fn new(
         packets: &'a Packets,
@@ -65,14 +65,14 @@ impl<'a> Rooms<'a> {
         streams: Option<&Plan>,
         choice: Choice,
     ) -> Self {
-        let mut rooms = Self { packets, inputs, by_region: BTreeMap::new(), choice };
+        let mut capacities = Self { packets, inputs, by_region: BTreeMap::new(), choice };
         if let Some(plan) = streams {
             let loads = loads(inputs, plan);
             for relay in &plan.relays {
                 let of_type = inputs.relay_types.iter().find(|known| known.id == relay.relay_type);
                 let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
                 let load = loads.get(&relay.id).copied().unwrap_or_default();
-                rooms.by_region.entry(relay.region.clone()).or_default().push(FreeCapacity {
+                capacities.by_region.entry(relay.region.clone()).or_default().push(FreeCapacity {
                     relay: PacketRelay {
                         id: relay.id.clone(),
                         region: relay.region.clone(),
@@ -84,14 +84,14 @@ impl<'a> Rooms<'a> {
                     left_bps: capacity.saturating_sub(load),
                     left_flows: if choice.apart { 0 } else { u32::MAX },
                     hours: 0,
-                    is_taken: false,
+                    is_used: false,
                 });
             }
             if !choice.apart {
-                rooms.add_running(plan);
+                capacities.add_running(plan);
             }
         }
-        rooms
+        capacities
     }
 
     /// Adds relays that run and that the streams' plan does not use.
@@ -111,19 +111,19 @@ impl<'a> Rooms<'a> {
     }
 
     fn add(&mut self, region: &RegionId, of_type: &RelayType, runs: bool) {
-        let rooms = self.by_region.entry(region.clone()).or_default();
-        let is_new = |id: &RelayId| rooms.iter().all(|room| room.relay.id != *id);
-        let numbers = (rooms.len()..).map(|number| relay_id(region, number));
+        let capacities = self.by_region.entry(region.clone()).or_default();
+        let is_new = |id: &RelayId| capacities.iter().all(|capacity| capacity.relay.id != *id);
+        let numbers = (capacities.len()..).map(|number| relay_id(region, number));
         let Some(id) = numbers.into_iter().find(is_new) else { return };
         let shared_by = self.packets.prices.get(region).map_or(1, |prices| prices.flows);
-        rooms.push(FreeCapacity {
+        capacities.push(FreeCapacity {
             relay: PacketRelay { id, region: region.clone(), relay_type: of_type.id.clone(), runs },
             is_streams: false,
             is_paid: runs,
             left_bps: of_type.capacity.as_bps(),
             left_flows: if runs { u32::MAX } else { shared_by },
             hours: 0,
-            is_taken: false,
+            is_used: false,
         });
     }
 
@@ -135,16 +135,16 @@ impl<'a> Rooms<'a> {
     /// Returns the relay of the region that a flow of this rate takes: a paid one, or one that
     /// other packet flows share.
     fn fit(&self, region: &RegionId, rate: Bandwidth) -> Option<usize> {
-        let rooms = self.by_region.get(region)?;
-        let paid = rooms.iter().position(|room| room.is_paid && room.fits(rate));
-        paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
+        let capacities = self.by_region.get(region)?;
+        let paid = capacities.iter().position(|capacity| capacity.is_paid && capacity.fits(rate));
+        paid.or_else(|| capacities.iter().position(|capacity| capacity.fits(rate)))
     }
 
     /// Returns the machine cost that a relay in the region adds to the total if `flow` takes it.
     pub(super) fn machine(&self, region: &RegionId, flow: &PacketFlow) -> Money {
         let hours = match self.fit(region, flow.rate).map(|at| &self.by_region[region][at]) {
-            Some(room) if room.is_paid => 0,
-            Some(room) => flow.hours().saturating_sub(room.hours),
+            Some(capacity) if capacity.is_paid => 0,
+            Some(capacity) => flow.hours().saturating_sub(capacity.hours),
             None => flow.hours(),
         };
         let prices = self.packets.prices.get(region);
@@ -176,20 +176,23 @@ impl<'a> Rooms<'a> {
             let of_type = offered.find(|known| known.capacity >= rate)?;
             self.add(region, of_type, false);
         }
-        let rooms = self.by_region.get_mut(region)?;
-        let at = there.unwrap_or(rooms.len().checked_sub(1)?);
-        let room = rooms.get_mut(at)?;
-        room.left_bps = room.left_bps.saturating_sub(rate.as_bps());
-        room.left_flows = room.left_flows.saturating_sub(1);
-        room.hours = room.hours.max(flow.hours());
-        room.is_taken = true;
-        Some(room.relay.id.clone())
+        let capacities = self.by_region.get_mut(region)?;
+        let at = there.unwrap_or(capacities.len().checked_sub(1)?);
+        let capacity = capacities.get_mut(at)?;
+        capacity.left_bps = capacity.left_bps.saturating_sub(rate.as_bps());
+        capacity.left_flows = capacity.left_flows.saturating_sub(1);
+        capacity.hours = capacity.hours.max(flow.hours());
+        capacity.is_used = true;
+        Some(capacity.relay.id.clone())
     }
 
     /// Returns the relays to run besides those of the streams.
     pub(super) fn added(self) -> Vec<PacketRelay> {
-        let rooms = self.by_region.into_values().flatten();
-        rooms.filter(|room| room.is_taken && !room.is_streams).map(|room| room.relay).collect()
+        let capacities = self.by_region.into_values().flatten();
+        capacities
+            .filter(|capacity| capacity.is_used && !capacity.is_streams)
+            .map(|capacity| capacity.relay)
+            .collect()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::output::BadFile;
 use crate::output::{self, read_text};
 
 /// A plan from a file that passed the verifier.
-pub(crate) struct Kept {
+pub(crate) struct StoredPlan {
     pub(crate) read: Read,
     pub(crate) problem: Problem,
     pub(crate) plan: Plan,
@@ -18,7 +18,7 @@ pub(crate) struct Kept {
     pub(crate) packets: Option<PacketPlan>,
 }
 
-impl Kept {
+impl StoredPlan {
     /// Reads `file`; the problem is that of `instead`, if given, else the one in the file.
     pub(crate) fn read(file: &Path, instead: Option<&Path>) -> anyhow::Result<Self> {
         let name = file.display().to_string();
