@@ -217,7 +217,7 @@ pub enum GrantError {
     Relay(String),
     /// An address of this host that no rule covers explicitly.
     #[error("{0} is an address of this host itself, which only a rule for this one address opens")]
-    OwnHost(IpAddr),
+    LocalHost(IpAddr),
     /// No rule of this relay covers the destination or next hop.
     #[error("no rule of this relay allows {0}")]
     Denied(String),

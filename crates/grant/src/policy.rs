@@ -129,7 +129,7 @@ impl<'a> Check<'a> {
     /// Checks whether `target` may be reached.
     ///
     /// # Errors
-    /// [`GrantError::Forbidden`], [`GrantError::Relay`], [`GrantError::OwnHost`],
+    /// [`GrantError::Forbidden`], [`GrantError::Relay`], [`GrantError::LocalHost`],
     /// [`GrantError::DestinationNotGranted`], [`GrantError::UnnamedPrivate`] or
     /// [`GrantError::Denied`].
     pub fn allows(&self, target: Target<'_>) -> Result<(), GrantError> {
@@ -225,7 +225,7 @@ impl<'a> Check<'a> {
         if is_lab || !self.is_here(ip) || self.rules(target).any(names_it) {
             return Ok(());
         }
-        Err(GrantError::OwnHost(ip))
+        Err(GrantError::LocalHost(ip))
     }
 
     /// Returns whether traffic to `ip` stays on this host, be it through a translator.

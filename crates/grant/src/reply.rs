@@ -143,7 +143,7 @@ impl From<&GrantError> for Status {
             | GrantError::Forbidden { .. }
             | GrantError::UnnamedPrivate(_)
             | GrantError::Relay(_)
-            | GrantError::OwnHost(_)
+            | GrantError::LocalHost(_)
             | GrantError::Denied(_) => Self::DestinationRefused,
             GrantError::ReplyTag(_) => Self::NextHopFailed,
             _ => Self::Internal,

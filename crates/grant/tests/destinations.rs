@@ -142,7 +142,7 @@ fn word(answer: Result<(), GrantError>) -> &'static str {
         Err(GrantError::Denied(_)) => "denied",
         Err(GrantError::UnnamedPrivate(_)) => "unnamed private",
         Err(GrantError::Forbidden { .. }) => "never",
-        Err(GrantError::OwnHost(_)) => "own host",
+        Err(GrantError::LocalHost(_)) => "own host",
         Err(GrantError::Relay(_)) => "relay",
         Err(other) => panic!("{other}"),
     }

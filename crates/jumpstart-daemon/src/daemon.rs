@@ -78,7 +78,7 @@ fn learner_for(config: Config, actuator: &dyn Actuator) -> Learner {
         return Learner::new(config);
     }
     let mut learner = Learner::new(config.by_connection());
-    learner.expect_to_be_told();
+    learner.expect_reports();
     learner
 }
 

@@ -205,7 +205,7 @@ impl Learner {
 
     /// Declares that an actuator will report each connection that it acted on ([`Learner::began`]),
     /// so that none is inferred to have jumped.
-    pub fn expect_to_be_told(&mut self) {
+    pub fn expect_reports(&mut self) {
         self.reports_each = true;
     }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tradewind_config::ConfigError;
 use tradewind_config::packet::{
-    ANY_PORT, Copying, DeliveryPolicy, Group, LegSeal, Path, RelayServices, Rendezvous,
-    SectionKeys, Taken, TrafficSource, Tunnel, check_devices,
+    ANY_PORT, Copying, DeliveryPolicy, Group, Intercepted, LegSeal, Path, RelayServices,
+    Rendezvous, SectionKeys, TrafficSource, Tunnel, check_devices,
 };
 use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, Policy,
@@ -105,10 +105,12 @@ impl NodeConfig {
         let of_groups = of_groups.map(|(to, delivery)| (Some(to), delivery));
         let of_paths = self.paths.iter().map(|path| match &path.source {
             TrafficSource::Port { to, .. } => (Some(*to), path.delivery.clone()),
-            TrafficSource::Taken(_) | TrafficSource::Tunnel(_) => (None, path.delivery.clone()),
+            TrafficSource::Intercepted(_) | TrafficSource::Tunnel(_) => {
+                (None, path.delivery.clone())
+            }
         });
         let ranges = self.paths.iter().flat_map(|path| match &path.source {
-            TrafficSource::Taken(Taken { destinations, .. })
+            TrafficSource::Intercepted(Intercepted { destinations, .. })
             | TrafficSource::Tunnel(Tunnel { destinations, .. }) => destinations.as_slice(),
             TrafficSource::Port { .. } => &[],
         });
@@ -186,7 +188,7 @@ impl NodeConfig {
         self.rendezvous.check()?;
         let of_paths = self.paths.iter().filter_map(|path| match &path.source {
             TrafficSource::Tunnel(tunnel) => Some(tunnel),
-            TrafficSource::Port { .. } | TrafficSource::Taken(_) => None,
+            TrafficSource::Port { .. } | TrafficSource::Intercepted(_) => None,
         });
         check_devices(of_paths.chain(&self.tunnel).map(|tunnel| ("tun".to_owned(), tunnel)))?;
         Ok(self.paths.iter().try_for_each(Path::check)?)
@@ -213,7 +215,7 @@ impl NodeConfig {
     /// intercepted: without it they would be intercepted again, without end.
     pub(crate) fn delivery_mark(&self) -> Option<u32> {
         let takes = |path: &Path| match &path.source {
-            TrafficSource::Taken(intercepted) => intercepted.local_output,
+            TrafficSource::Intercepted(intercepted) => intercepted.local_output,
             TrafficSource::Tunnel(_) | TrafficSource::Port { .. } => false,
         };
         self.paths.iter().any(takes).then_some(OWN_MARK)

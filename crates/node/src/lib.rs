@@ -65,8 +65,8 @@ use std::thread::JoinHandle;
 
 use tradewind_config::ConfigError;
 pub use tradewind_config::packet::{
-    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal, Path,
-    Recipient, RelayServices, Rendezvous, ServiceCosts, Taken, TrafficSource, Tunnel, Via,
+    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, Intercepted,
+    LegSeal, Path, Recipient, RelayServices, Rendezvous, ServiceCosts, TrafficSource, Tunnel, Via,
 };
 use tradewind_net::interception;
 use tradewind_net::udp::{UdpOptions, UdpPort, shortfall_without_rights};

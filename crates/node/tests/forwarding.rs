@@ -13,8 +13,8 @@ use nodes::wire::Wire;
 use nodes::*;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 use tradewind_node::{
-    Assumed, DeliveryPolicy, LegSeal, Node, NodeConfig, Path, RelayServices, Taken, TrafficSource,
-    Tunnel,
+    Assumed, DeliveryPolicy, Intercepted, LegSeal, Node, NodeConfig, Path, RelayServices,
+    TrafficSource, Tunnel,
 };
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
@@ -277,7 +277,7 @@ fn uncovered_destinations_are_not_delivered() {
 
 #[test]
 fn contradictory_config_is_refused() {
-    let named = Taken {
+    let named = Intercepted {
         destinations: vec!["*.example.com:443".parse().unwrap()],
         local_output: false,
         port: 0,
@@ -292,7 +292,7 @@ fn contradictory_config_is_refused() {
     };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
-        paths: vec![Path { source: TrafficSource::Taken(named), delivery }],
+        paths: vec![Path { source: TrafficSource::Intercepted(named), delivery }],
         ..plain(1, loopback(), &[])
     };
     let error = Node::start(near).unwrap_err();

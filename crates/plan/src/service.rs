@@ -15,7 +15,7 @@ mod guard;
 mod keeper;
 mod queue;
 
-pub use costs::{FlowCosts, LeftRelay, Spent, ToldCosts};
+pub use costs::{ConfiguredCosts, FlowCosts, LeftRelay, Spent};
 pub use keeper::{Cause, Change, Report, ServiceKeeper};
 pub use queue::StandingQueue;
 

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use tradewind_config::packet::{GatewayPackets, Path, Taken, TrafficSource};
+use tradewind_config::packet::{GatewayPackets, Intercepted, Path, TrafficSource};
 use tradewind_config::{GatewayConfig, LegProfiles, RelayConfig, Tproxy};
 use tradewind_desired::LegProfile;
 use tradewind_grant::DestinationRule;
@@ -154,7 +154,9 @@ impl Takes<'_> {
 fn listeners(packets: &GatewayPackets) -> impl Iterator<Item = SocketAddr> {
     let of_paths = packets.paths.iter().filter_map(|path| match &path.source {
         TrafficSource::Port { listen, .. } => Some(*listen),
-        TrafficSource::Taken(Taken { port, .. }) => Some((Ipv4Addr::LOCALHOST, *port).into()),
+        TrafficSource::Intercepted(Intercepted { port, .. }) => {
+            Some((Ipv4Addr::LOCALHOST, *port).into())
+        }
         TrafficSource::Tunnel(_) => None,
     });
     let of_groups = packets.groups.iter().map(|group| group.listen);
@@ -173,7 +175,7 @@ fn takes_packets(packets: &GatewayPackets) -> bool {
 /// Returns the foreign addresses that packets are delivered or answered from.
 fn foreign(packets: &GatewayPackets) -> impl Iterator<Item = DestinationRule> {
     let answers = packets.paths.iter().flat_map(|path| match &path.source {
-        TrafficSource::Taken(Taken { destinations, .. }) => destinations.as_slice(),
+        TrafficSource::Intercepted(Intercepted { destinations, .. }) => destinations.as_slice(),
         TrafficSource::Port { .. } | TrafficSource::Tunnel(_) => &[],
     });
     answers.chain(&packets.preserve_source).cloned()

@@ -31,7 +31,7 @@ pub(crate) struct Sender {
     end: End,
     confirmed: u64,
     /// The last limit reported as used up, by FULL.
-    told_full: u64,
+    reported_full: u64,
     resent: u64,
 }
 
@@ -68,7 +68,7 @@ impl Sender {
             again: BTreeSet::new(),
             end: End::Open,
             confirmed: start,
-            told_full: start,
+            reported_full: start,
             resent: 0,
         }
     }
@@ -78,7 +78,7 @@ impl Sender {
     }
 
     /// Returns the number of bytes that the window allows beyond those queued.
-    pub(crate) const fn room(&self) -> u64 {
+    pub(crate) const fn free_capacity(&self) -> u64 {
         self.limit.saturating_sub(self.packed + self.queued)
     }
 
@@ -163,10 +163,10 @@ impl Sender {
     /// Returns the limit once all that it allows has been sent; each limit only once.
     pub(crate) fn full(&mut self) -> Option<u64> {
         let is_full = self.end == End::Open && self.packed >= self.limit;
-        if !is_full || self.told_full >= self.limit {
+        if !is_full || self.reported_full >= self.limit {
             return None;
         }
-        self.told_full = self.limit;
+        self.reported_full = self.limit;
         Some(self.limit)
     }
 
@@ -274,17 +274,17 @@ mod tests {
         let chunk = 4 << 10;
         for _ in 0..4 {
             sender.confirm(sender.confirmed, u64::MAX).unwrap();
-            while sender.room() > 0 {
-                sender.write(Bytes::from(vec![7; chunk.min(sender.room() as usize)]));
+            while sender.free_capacity() > 0 {
+                sender.write(Bytes::from(vec![7; chunk.min(sender.free_capacity() as usize)]));
                 assert!(sender.next(0, Timestamp::ZERO, chunk).is_some());
             }
             assert_eq!(sender.held(), largest);
             // Data received beyond a gap does not widen the window.
             sender.arrived(sender.packed - chunk as u64);
             sender.confirm(sender.confirmed, u64::MAX).unwrap();
-            assert_eq!(sender.room(), 0);
+            assert_eq!(sender.free_capacity(), 0);
             sender.confirm(sender.packed, u64::MAX).unwrap();
-            assert_eq!((sender.held(), sender.room()), (0, largest));
+            assert_eq!((sender.held(), sender.free_capacity()), (0, largest));
         }
     }
 }

@@ -157,10 +157,10 @@ impl Stripe {
 
     /// Returns the number of bytes that may be written now; the caller keeps the rest.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn free_capacity(&self) -> usize {
         // Data that no connection can take yet is better left with the caller.
         let queue = (self.config.chunk * (self.links.len() + 1)) as u64;
-        let room = self.sender.room().min(queue.saturating_sub(self.sender.queued()));
+        let room = self.sender.free_capacity().min(queue.saturating_sub(self.sender.queued()));
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 

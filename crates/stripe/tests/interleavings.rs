@@ -100,7 +100,7 @@ impl World {
     }
 
     fn write(&mut self, end: usize, size: usize) {
-        let size = size.min(self.ends[end].room());
+        let size = size.min(self.ends[end].free_capacity());
         if self.ends[end].is_finished() {
             return;
         }

@@ -74,7 +74,7 @@ impl Leg {
         }
         let read = std::iter::from_fn(|| self.ends[READER].read()).map(|bytes| bytes.len() as u64);
         let read = read.sum();
-        let room = self.ends[SENDER].room();
+        let room = self.ends[SENDER].free_capacity();
         if room > 0 {
             self.ends[SENDER].write(Bytes::from(vec![7; room]));
         }

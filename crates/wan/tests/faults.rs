@@ -208,8 +208,8 @@ fn oversized_segments_are_dropped_and_reported_by_icmp() {
     for (icmp, told) in [("true", true), ("false", false)] {
         let mut wan =
             Wan::new(&two_sites(&format!("rtt = '2 ms'\nmtu = '1400 B'\nicmp = {icmp}")), 1);
-        let told_mtu = Admission::TooBig { mtu: tradewind_units::Bytes::new(1400) };
-        let expected = if told { told_mtu } else { Admission::Accepted };
+        let mtu_error = Admission::TooBig { mtu: tradewind_units::Bytes::new(1400) };
+        let expected = if told { mtu_error } else { Admission::Accepted };
         assert_eq!(wan.push(at(0), packet(A, B, 1401, ())), expected);
         assert_eq!(wan.push(at(0), packet(A, B, 1400, ())), Admission::Accepted);
         // Three full segments and a small one, which fits.

@@ -82,7 +82,7 @@ impl<'a> Arm<'a> {
             Start::Paced => Some(Learner::new(config(Mode::Paced))),
         };
         // Sampled connections begin by default, so that none of their losses counts as a jump's.
-        learner.iter_mut().for_each(Learner::expect_to_be_told);
+        learner.iter_mut().for_each(Learner::expect_reports);
         let remote = IpAddr::V4(context.lab.address_v4(&to)?);
         Ok(Self { context, windows, from, to, remote, learner, looked_at: 0 })
     }

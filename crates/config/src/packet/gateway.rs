@@ -82,7 +82,7 @@ impl GatewayPackets {
                     }
                     let listen = match path.source {
                         TrafficSource::Port { listen, .. } => Some(listen),
-                        TrafficSource::Taken(_) | TrafficSource::Tunnel(_) => None,
+                        TrafficSource::Intercepted(_) | TrafficSource::Tunnel(_) => None,
                     };
                     sections.paths.push(key.clone());
                     paths.push(path);

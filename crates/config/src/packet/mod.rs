@@ -75,7 +75,7 @@ pub enum TrafficSource {
         to: SocketAddr,
     },
     /// Datagrams intercepted on their way (TPROXY), which go to their own destinations.
-    Taken(Taken),
+    Intercepted(Intercepted),
     /// Whole IP packets of any protocol, which the kernel routes into a TUN device.
     Tunnel(Tunnel),
 }
@@ -96,7 +96,7 @@ pub struct Tunnel {
 /// The datagrams to intercept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Taken {
+pub struct Intercepted {
     /// Their destinations: ranges of addresses with ports.
     pub destinations: Vec<DestinationRule>,
     /// Set if datagrams that this host itself sends are intercepted as well as those it forwards.
@@ -243,7 +243,7 @@ impl Path {
         }
         let refused = |key, problem: &str| Err(ConfigError::new(key, problem));
         match &self.source {
-            TrafficSource::Taken(Taken { destinations, .. })
+            TrafficSource::Intercepted(Intercepted { destinations, .. })
                 if destinations.is_empty()
                     || destinations.iter().any(|rule| rule.range().is_none()) =>
             {
@@ -253,7 +253,7 @@ impl Path {
                 refused("to", "expected a port from 1 to 65535")
             }
             TrafficSource::Tunnel(tunnel) => tunnel.check(),
-            TrafficSource::Taken(_) | TrafficSource::Port { .. } => Ok(()),
+            TrafficSource::Intercepted(_) | TrafficSource::Port { .. } => Ok(()),
         }
     }
 }

@@ -81,7 +81,7 @@ impl PathSection {
         let delivery = self.delivery.resolve()?;
         let source = match self.source {
             SourceSection::Port(PortSection { listen, to }) => TrafficSource::Port { listen, to },
-            SourceSection::Tproxy(intercepted) => TrafficSource::Taken(intercepted),
+            SourceSection::Tproxy(intercepted) => TrafficSource::Intercepted(intercepted),
             SourceSection::Tun(_) if delivery.carriage.fragment => {
                 let problem =
                     "expected no `fragment` with `tun`: hosts are told how long packets may be";

@@ -9,7 +9,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address};
 
 use super::neighbours::{FarSection, Placed, ViaSection};
-use super::{ANY_PORT, LegSeal, ServiceCosts, Taken, Tunnel};
+use super::{ANY_PORT, Intercepted, LegSeal, ServiceCosts, Tunnel};
 
 /// `[packet]` of a relay.
 #[derive(Debug, Clone, Deserialize)]
@@ -139,7 +139,7 @@ pub enum SourceSection {
     /// A local port.
     Port(PortSection),
     /// Datagrams intercepted on their way.
-    Tproxy(Taken),
+    Tproxy(Intercepted),
     /// Whole IP packets that are routed into a device.
     Tun(Tunnel),
 }

@@ -383,7 +383,7 @@ fn skipped_round_ends_no_connection_and_learns_nothing() {
 #[test]
 fn loss_reported_in_a_skipped_round_counts() {
     let mut learner = paced();
-    learner.expect_to_be_told();
+    learner.expect_reports();
     busy_round(&mut learner, 0);
     learner.began(2, Begun::Jumped(Segments::new(50).unwrap()));
     learner.first_flight_lost(2, "10.0.0.1/32".parse().unwrap());
@@ -396,7 +396,7 @@ fn loss_reported_in_a_skipped_round_counts() {
 #[test]
 fn reported_starts_decide_the_arm() {
     let mut learner = paced();
-    learner.expect_to_be_told();
+    learner.expect_reports();
     busy_round(&mut learner, 0);
     let window = Segments::new(50).unwrap();
     // Reported before it is sampled, and after.
@@ -415,7 +415,7 @@ fn reported_starts_decide_the_arm() {
 #[test]
 fn reported_first_flight_loss_counts_once() {
     let mut learner = paced();
-    learner.expect_to_be_told();
+    learner.expect_reports();
     busy_round(&mut learner, 0);
     let prefix = "10.0.0.1/32".parse().unwrap();
     let guard = |learner: &Learner, now| {

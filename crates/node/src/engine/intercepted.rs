@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use tradewind_config::packet::{Chosen, Path, Taken, TrafficSource};
+use tradewind_config::packet::{Chosen, Intercepted, Path, TrafficSource};
 use tradewind_grant::DestinationRule;
 use tradewind_net::interception::{ANSWERED_HOPS, Capture};
 use tradewind_net::udp::{UdpOptions, UdpPort};
@@ -39,7 +39,7 @@ impl InterceptedLocal {
     /// Opens the listener for intercepted datagrams of the family of `destinations`.
     fn open(
         handover: &mut Handover,
-        intercepted: &Taken,
+        intercepted: &Intercepted,
         (destinations, is_ipv6): (Vec<DestinationRule>, bool),
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
@@ -115,7 +115,7 @@ impl Engine {
                 self.add_route(now, local, *to, &path.delivery)?;
                 return Ok(());
             }
-            TrafficSource::Taken(intercepted) => {
+            TrafficSource::Intercepted(intercepted) => {
                 self.check_local_output(intercepted, &path.delivery)?;
                 intercepted
             }

@@ -5,7 +5,7 @@
 //! that intercepts its own host's datagrams marks those that it sends itself, and does not start
 //! where a relay or far gateway is on its host, whose datagrams carry no mark.
 
-use tradewind_config::packet::{DeliveryPolicy, Taken};
+use tradewind_config::packet::{DeliveryPolicy, Intercepted};
 use tradewind_grant::Hop;
 use tradewind_telemetry::limited;
 
@@ -22,7 +22,7 @@ impl Engine {
     /// Names the address that is one.
     pub(super) fn check_local_output(
         &self,
-        intercepted: &Taken,
+        intercepted: &Intercepted,
         delivery: &DeliveryPolicy,
     ) -> Result<(), NodeError> {
         if !intercepted.local_output {
@@ -77,7 +77,8 @@ mod tests {
         let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };
         let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
         let destinations = vec!["198.51.100.0/24:*".parse().unwrap()];
-        let source = TrafficSource::Taken(Taken { destinations, local_output, port: 0 });
+        let source =
+            TrafficSource::Intercepted(Intercepted { destinations, local_output, port: 0 });
         Path { source, delivery }
     }
 

@@ -62,7 +62,7 @@ impl From<&GrantError> for Refusal {
             | GrantError::Forbidden { .. }
             | GrantError::UnnamedPrivate(_)
             | GrantError::Relay(_)
-            | GrantError::OwnHost(_) => Self::NotAllowed,
+            | GrantError::LocalHost(_) => Self::NotAllowed,
             GrantError::UnknownKey(_)
             | GrantError::BadSignature(_)
             | GrantError::Revoked { .. }

@@ -45,7 +45,7 @@ const FIRST_PACKET: Bytes = Bytes::new(1000);
 
 /// Configured costs of the services, for each GB of the flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToldCosts {
+pub struct ConfiguredCosts {
     /// The costs by service.
     pub costs: BTreeMap<PacketService, Money>,
     /// The loss ratio of the Internet path that they are for.
@@ -99,7 +99,7 @@ struct Interval {
 /// Estimates of the costs of one flow's services.
 #[derive(Debug, Clone)]
 pub struct FlowCosts {
-    configured: Option<ToldCosts>,
+    configured: Option<ConfiguredCosts>,
     coding: CodingRates,
     /// Packets that were expected, and those that the Internet lost, both exponentially decayed.
     expected: f64,
@@ -115,7 +115,7 @@ pub struct FlowCosts {
 impl FlowCosts {
     /// Creates estimates from configured costs, if any, and the relays' coding rates.
     #[must_use]
-    pub fn new(configured: Option<ToldCosts>, coding: CodingRates) -> Self {
+    pub fn new(configured: Option<ConfiguredCosts>, coding: CodingRates) -> Self {
         Self {
             configured,
             coding,
@@ -287,7 +287,7 @@ mod tests {
 
     fn configured(loss: f64) -> FlowCosts {
         let costs = usd([0.03, 0.08, 0.17]);
-        FlowCosts::new(Some(ToldCosts { costs, loss: ratio(loss) }), rates())
+        FlowCosts::new(Some(ConfiguredCosts { costs, loss: ratio(loss) }), rates())
     }
 
     fn unconfigured() -> FlowCosts {

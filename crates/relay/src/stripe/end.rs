@@ -136,7 +136,7 @@ impl End {
             {
                 0
             }
-            Some(striping) => striping.stripe.room(),
+            Some(striping) => striping.stripe.free_capacity(),
             None if self.raw.is_empty() => usize::MAX,
             None => 0,
         }
@@ -409,7 +409,7 @@ impl End {
         bytes: &mut Bytes,
     ) -> Poll<io::Result<usize>> {
         if let Some(striping) = &mut self.striping {
-            let count = striping.stripe.room().min(bytes.len());
+            let count = striping.stripe.free_capacity().min(bytes.len());
             if count == 0 {
                 return Poll::Pending;
             }

@@ -57,7 +57,7 @@ fn attack(frames: Vec<Frame>) {
     let mut now = Timestamp::from_nanos(1);
     for (index, frame) in frames.into_iter().enumerate() {
         let number = index as u32 % CONNECTIONS;
-        let room = end.room();
+        let room = end.free_capacity();
         if room > 0 && !end.is_finished() {
             end.write(Bytes::from(vec![7; room.min(1500)]));
         }

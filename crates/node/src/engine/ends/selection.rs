@@ -12,8 +12,8 @@ use tradewind_config::packet::{Assumed, ServiceCosts};
 use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_packet::message::{Feedback, Service};
 use tradewind_plan::service::{
-    Cause, Change, Choice, DETECTION, Demand, FlowCosts, Report, ServiceKeeper, Spent,
-    StandingQueue, ToldCosts, choose, offers,
+    Cause, Change, Choice, ConfiguredCosts, DETECTION, Demand, FlowCosts, Report, ServiceKeeper,
+    Spent, StandingQueue, choose, offers,
 };
 use tradewind_units::{Duration, Ratio, Timestamp};
 
@@ -55,15 +55,16 @@ impl RoundTrips {
 
 impl Selection {
     pub(in super::super) fn new(budget: Duration, bearable: Ratio, assumed: Assumed) -> Self {
-        let configured =
-            assumed.costs.map(|ServiceCosts { coding, caching, forwarding, loss }| ToldCosts {
+        let configured = assumed.costs.map(|ServiceCosts { coding, caching, forwarding, loss }| {
+            ConfiguredCosts {
                 costs: BTreeMap::from([
                     (PacketService::Coding, coding),
                     (PacketService::Caching, caching),
                     (PacketService::Forwarding, forwarding),
                 ]),
                 loss,
-            });
+            }
+        });
         Self {
             demand: Demand { budget, bearable },
             assumed,
