@@ -46,7 +46,7 @@ impl ConfigError {
             ("", Some(line)) => format!("line {line}"),
             ("", None) => "the whole".to_owned(),
             (key, Some(line)) => format!("`{key}` (line {line})"),
-            (key, None) => key.to_owned(),
+            (key, None) => format!("`{key}`"),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use tradewind_jumpstart::{Config, Settings, prefix};
 use tradewind_units::time::as_text;
@@ -216,18 +217,21 @@ impl Default for SectionObserve {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SectionAct {
-    through: SectionThrough,
+    #[serde(deserialize_with = "of_one_process")]
+    through: Through,
     receive_buffer: Option<Bytes>,
 }
 
-/// Routes are missing, as they hold for all connections of the host.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum SectionThrough {
-    #[default]
-    Auto,
-    Sockops,
-    None,
+/// Deserializes the actuator of a process: not routes.
+fn of_one_process<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Through, D::Error> {
+    let through = Through::deserialize(deserializer)?;
+    if through == Through::Routes {
+        return Err(D::Error::custom(
+            "routes hold for all connections of the host: expected `auto`, `sockops` or `none`, or \
+             run `tradewind jumpstart run` instead",
+        ));
+    }
+    Ok(through)
 }
 
 /// Deserializes `[jumpstart]` of a relay's or gateway's file: for that process alone.
@@ -237,12 +241,7 @@ where
 {
     let Section { learn, observe, act, socket, hints } = document::table(deserializer)?;
     let SectionObserve { interval, ports, within, except } = observe;
-    let through = match act.through {
-        SectionThrough::Auto => Through::Auto,
-        SectionThrough::Sockops => Through::Sockops,
-        SectionThrough::None => Through::None,
-    };
-    let receive_buffer = act.receive_buffer;
+    let SectionAct { through, receive_buffer } = act;
     Ok(Some(JumpstartConfig {
         learn,
         observe: Observe { interval, ports, within, except, cgroup: None },
@@ -301,7 +300,10 @@ mod tests {
             ),
             ("[jumpstart.observe]\nx = 1", "one of `interval`, `ports`, `within`, `except`"),
             ("[jumpstart.act]\nx = 1", "expected `through` or `receive_buffer`"),
-            ("[jumpstart.act]\nthrough = \"routes\"", "one of `auto`, `sockops`, `none`"),
+            (
+                "[jumpstart.act]\nthrough = \"routes\"",
+                "`jumpstart.act.through` (line 3): routes hold for all connections",
+            ),
             (
                 "[jumpstart.act]\nreceive_buffer = \"1 B\"",
                 "`jumpstart.act.receive_buffer` (line 3): expected at least 64 KiB",

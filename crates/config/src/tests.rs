@@ -206,7 +206,7 @@ fn open_gateway_needs_an_explicit_key() {
     for (text, expected) in [
         (
             "",
-            "forward: expected at least one of forward, tproxy, socks5, connect \
+            "`forward`: expected at least one of forward, tproxy, socks5, connect \
              and packet",
         ),
         (

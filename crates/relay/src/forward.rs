@@ -88,8 +88,8 @@ mod tests {
         let rules = ["0.0.0.0:7000=192.0.2.9:443", "198.51.100.1:7000=192.0.2.8:443"];
         let rules = rules.map(|rule| rule.parse().unwrap());
         let refused = Forwarder::set(&rules).unwrap_err().to_string();
-        let expected = "configuration, forward: 198.51.100.1:7000 is listened on twice: `forward` \
-            has 0.0.0.0:7000";
+        let expected = "configuration, `forward`: 198.51.100.1:7000 is listened on twice: \
+                        `forward` has 0.0.0.0:7000";
         assert!(refused.starts_with(expected), "{refused}");
     }
 

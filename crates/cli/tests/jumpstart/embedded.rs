@@ -316,7 +316,7 @@ fn invalid_jumpstart_section_is_refused_in_one_line() {
         ),
         (
             "[jumpstart.act]\nthrough = 'routes'",
-            "wrong.toml: configuration, `jumpstart.act.through`: routes hold for",
+            "wrong.toml: configuration, `jumpstart.act.through` (line 8): routes hold for",
         ),
     ] {
         let file = directory.join("wrong.toml");

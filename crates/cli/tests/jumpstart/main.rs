@@ -88,7 +88,10 @@ fn errors_take_one_line() {
     std::fs::write(directory.join("wrong.toml"), "[learn]\nc_max = 5\n").unwrap();
     std::fs::write(directory.join("sizes"), "10 kB\nmany\n").unwrap();
     for (arguments, expected) in [
-        (&["run", "--config", "wrong.toml"][..], "wrong.toml: configuration, `learn`: c_min: 10"),
+        (
+            &["run", "--config", "wrong.toml"][..],
+            "wrong.toml: configuration, `learn` (line 1): c_min: 10",
+        ),
         (&["run", "--config", "none.toml"], "none.toml: No such file"),
         (&["status"], "no jump-start daemon answers"),
         (&["off", "--socket", "x.off"], "control socket x.off: a name that ends in `.off`"),

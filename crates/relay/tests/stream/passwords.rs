@@ -150,7 +150,7 @@ fn reload_cannot_remove_all_users() {
     config.connect = vec![loopback()];
     config.user.clear();
     let line = reloader.apply(&config).unwrap_err().to_string();
-    assert!(line.starts_with("configuration, user: missing, and a proxy"), "{line}");
+    assert!(line.starts_with("configuration, `user`: missing, and a proxy"), "{line}");
     config.user = vec![user("bob", b"two")];
     reloader.apply(&config).unwrap();
 }
