@@ -68,6 +68,7 @@ pub struct Findings {
 }
 
 /// A check: its name and its function.
+#[derive(Clone, Copy)]
 pub struct Check {
     pub name: &'static str,
     pub run: fn() -> Result<Findings, LabError>,

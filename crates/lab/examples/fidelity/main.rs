@@ -33,9 +33,11 @@ const CHECKS: &[Check] = &[
     Check { name: "marks instead of losses", run: mechanisms::marks },
     Check { name: "late deliveries", run: lateness::late_deliveries },
     Check { name: "nothing remains", run: leftovers::nothing_remains },
-    Check { name: "waits for a CPU", run: lateness::waits_for_a_cpu },
     Check { name: "a busy machine is noticed", run: mechanisms::busy_machine },
 ];
+
+/// Checks that run only by their name: no bound on them is proven, so they measure.
+const BY_NAME: &[Check] = &[Check { name: "waits for a CPU", run: lateness::waits_for_a_cpu }];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,7 +52,8 @@ fn main() -> ExitCode {
         return ExitCode::from(3);
     }
     let filter = arguments.first().map_or("", String::as_str);
-    let verdict = run_all(CHECKS, filter);
+    let by_name = if filter.is_empty() { &[] } else { BY_NAME };
+    let verdict = run_all(&[CHECKS, by_name].concat(), filter);
     println!("fidelity: {verdict}");
     ExitCode::from(verdict.exit_code())
 }
