@@ -15,7 +15,7 @@
 //! On a busy machine each delivery also has its share of what programs waited for a CPU, as if it
 //! were that late, with the deviation of waits that are as likely to end at any moment. A wait
 //! holds up all that comes behind it, so that a chain meets more of them than its share: the share
-//! counts [`WAITS_MET`] times.
+//! counts `WAITS_MET` times.
 
 use std::collections::BTreeMap;
 
