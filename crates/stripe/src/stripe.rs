@@ -164,7 +164,7 @@ impl Stripe {
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Queues bytes for sending, at most [`Stripe::room`] of them. Nothing may follow
+    /// Queues bytes for sending, at most [`Stripe::free_capacity`] of them. Nothing may follow
     /// [`Stripe::finish`].
     pub fn write(&mut self, bytes: Bytes) {
         self.sender.write(bytes);
