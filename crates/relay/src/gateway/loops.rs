@@ -118,8 +118,8 @@ mod tests {
             check_local_output(&config.tproxy, &config.routes).map_err(|error| error.to_string())
         };
         let line = check("127.0.0.1:7000", true).unwrap_err();
-        let expected = "configuration, `tproxy[0].local_output`: relay `far` (127.0.0.1:7000) is on this \
-                        host: ";
+        let expected = "configuration, `tproxy[0].local_output`: relay `far` (127.0.0.1:7000) \
+                        is on this host: ";
         assert!(line.starts_with(expected), "{line}");
         check("127.0.0.1:7000", false).unwrap();
         check("198.51.100.2:7000", true).unwrap();
