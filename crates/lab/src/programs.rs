@@ -28,7 +28,7 @@ struct Known {
     latest: BTreeMap<u32, CpuTimes>,
 }
 
-/// What programs got of the CPUs during a run.
+/// The CPU time and the waits of programs during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ProgramUse {
     /// The time for which threads were ready to run and had no CPU, added up.

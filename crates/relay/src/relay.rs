@@ -125,13 +125,12 @@ impl Relay {
             },
         };
         let server = Server::bind(&setup, handover)?;
-        let own_listeners = server.handle().own_listeners();
         let rules = reloader::rules(config, &Revocations::default())?;
         verifier.set_trust(Arc::clone(&rules.trust));
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
             timeouts: timeouts.clone(),
-            own_listeners,
+            own_listeners: server.handle().own_listeners(),
             resolver: Resolver::default(),
             mark: None,
             local_ports,

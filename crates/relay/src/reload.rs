@@ -170,7 +170,7 @@ fn take_over_all(prepared: Vec<Prepared>) -> String {
 
 /// The result of applying a configuration.
 struct Applied {
-    /// What the parts report.
+    /// The reports of the parts.
     report: String,
     /// Keys that differ from the start and that no part applies.
     left: String,

@@ -53,7 +53,7 @@ pub(crate) struct NewChain<'a> {
     pub(crate) relays: &'a [HostId],
     /// Their forwarding method.
     pub(crate) carriage: Carriage,
-    /// How the client's connections get to splitting relays.
+    /// The way of the client's connections to splitting relays.
     pub(crate) attachment: ClientAttachment,
     /// The settings of splitting relays' connections.
     pub(crate) leg: &'a LegText,

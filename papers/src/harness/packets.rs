@@ -119,7 +119,7 @@ pub(crate) struct Copies {
     pub(crate) last_after: Option<Duration>,
 }
 
-/// How applications' packets get to a near gateway.
+/// The way of applications' packets to a near gateway.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum AttachmentSection {

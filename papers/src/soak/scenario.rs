@@ -57,7 +57,7 @@ pub(super) struct Scenario {
 pub(super) struct Chain {
     /// Its name.
     pub(super) name: String,
-    /// How the client's connections get to it.
+    /// The way of the client's connections to it.
     #[serde(default, rename = "entrance")]
     pub(super) attachment: ClientAttachment,
     /// The dial settings of its gateway and relays; they accept with the same encryption.

@@ -1,5 +1,5 @@
-//! What late deliveries do to a transfer's time, and waits for a CPU, and what the validity record
-//! says of it.
+//! Checks of the validity record's bound: transfers with added lateness, and beside programs that
+//! use all CPU time.
 
 use std::fmt::Write;
 use std::io::{Read, Write as _};

@@ -49,7 +49,7 @@ pub struct DepositorConfig {
     pub bytes: Bytes,
 }
 
-/// What has become of the packets of a depositor.
+/// Counts of a depositor's packets by their outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DepositCounts {
     /// Packets that the relay has acknowledged.
