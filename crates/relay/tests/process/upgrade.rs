@@ -124,6 +124,14 @@ impl Halted {
         let children = children.map(|list| list.unwrap_or_default()).collect::<String>();
         let child = children.split_whitespace().next().unwrap().parse().unwrap();
         processes::pause(child).unwrap();
+        // The signal takes effect later, thread by thread.
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.contains(") T ")
+        };
+        wait_for("the child to stop", || {
+            fs::read_dir(format!("/proc/{child}/task")).unwrap().flatten().all(is_stopped)
+        });
         Self(child)
     }
 }
