@@ -39,10 +39,11 @@ pub(crate) fn find() -> Option<PathBuf> {
 pub(crate) fn run(traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Result<Outcome> {
     let server = Server::start()?;
     let end = port(UdpOptions::default());
-    let (to, far) = (server.address, end.address());
+    let (to, remote) = (server.address, end.address());
     let length = u16::try_from(bytes).context("a payload has at most 64 KB")?.to_be_bytes();
     let head = [CHANNEL, length].concat();
-    let introduce = |port: &UdpPort| introduce(port, to, far).expect("coturn relays on loopback");
+    let introduce =
+        |port: &UdpPort| introduce(port, to, remote).expect("coturn relays on loopback");
     let first = [to];
     let way = LoadPath::straight(&first, &end).introduced(&head, &introduce);
     let now = |reached| (reached, cpu::of_process(server.child.id()));
@@ -85,14 +86,14 @@ impl Drop for Server {
     }
 }
 
-/// Binds [`CHANNEL`] of `server` for packets from `port` to `far`.
-fn introduce(port: &UdpPort, server: SocketAddr, far: SocketAddr) -> anyhow::Result<()> {
+/// Binds [`CHANNEL`] of `server` for packets from `port` to `remote`.
+fn introduce(port: &UdpPort, server: SocketAddr, remote: SocketAddr) -> anyhow::Result<()> {
     const REQUESTED_TRANSPORT: u16 = 0x0019;
     const CHANNEL_NUMBER: u16 = 0x000c;
     const XOR_PEER_ADDRESS: u16 = 0x0012;
-    let SocketAddr::V4(far) = far else { bail!("the bench is on 127.0.0.1") };
-    let ip: Ipv4Addr = *far.ip();
-    let masked_port = far.port() ^ (MAGIC >> 16) as u16;
+    let SocketAddr::V4(remote) = remote else { bail!("the bench is on 127.0.0.1") };
+    let ip: Ipv4Addr = *remote.ip();
+    let masked_port = remote.port() ^ (MAGIC >> 16) as u16;
     let masked_ip = u32::from(ip) ^ MAGIC;
     let ([p, q], [a, b, c, d]) = (masked_port.to_be_bytes(), masked_ip.to_be_bytes());
     ask(port, server, ALLOCATE, &[(REQUESTED_TRANSPORT, [17, 0, 0, 0].into())])?;

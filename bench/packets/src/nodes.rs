@@ -9,8 +9,8 @@ use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
 
 const LOOPBACK: &str = "127.0.0.0/8:*";
-/// The numbers of the far gateway and the relay; others are near gateways'.
-pub(crate) const FAR: u8 = 3;
+/// The numbers of the remote gateway and the relay; others are local gateways'.
+pub(crate) const REMOTE: u8 = 3;
 pub(crate) const RELAY: u8 = 2;
 
 pub(crate) fn identity(number: u8) -> IdentityKey {
@@ -56,18 +56,18 @@ pub(crate) fn grant(number: u8) -> anyhow::Result<SignedGrant> {
     Ok(grant.sign(&operator())?)
 }
 
-/// Returns the settings of near gateway `number`: paths over the relay to the listeners at `to`.
+/// Returns the settings of local gateway `number`: paths over the relay to the listeners at `to`.
 ///
 /// # Errors
 /// When a grant cannot be made.
 pub(crate) fn near(
     number: u8,
     carriage: Carriage,
-    (relay, far): (SocketAddr, SocketAddr),
+    (relay, remote): (SocketAddr, SocketAddr),
     to: &[SocketAddr],
 ) -> anyhow::Result<NodeConfig> {
     let delivery = DeliveryPolicy {
-        far: hop(far, FAR).into(),
+        remote: hop(remote, REMOTE).into(),
         relays: vec![hop(relay, RELAY)].into(),
         carriage,
         max_loss: None,

@@ -1,8 +1,8 @@
 //! The recovery time at a relay: from the arrival of a receiver's request to the packet sent in
 //! response.
 //!
-//! A wire in front of the far gateway drops packets of the Internet path and takes the time when a
-//! request leaves for the relay and when the recovered packet arrives from there. So two passages
+//! A wire in front of the remote gateway drops packets of the Internet path and takes the time when
+//! a request leaves for the relay and when the recovered packet arrives from there. So two passages
 //! over loopback and the wire's own scheduling are included; over a network only the round trip
 //! would be added.
 
@@ -15,14 +15,14 @@ use anyhow::bail;
 use tradewind_node::{Node, NodeConfig, RelayServices};
 use tradewind_packet::ingress::Coding;
 
-use crate::nodes::{FAR, RELAY, near, plain};
+use crate::nodes::{RELAY, REMOTE, near, plain};
 use crate::services::Carried;
 use crate::traffic::application;
 
 /// Length of each packet; longer than any control message.
 const BYTES: usize = 1_000;
 const LONG: usize = 600;
-/// Flows to the far gateway: with coding one of them loses a packet, and the others are used to
+/// Flows to the remote gateway: with coding one of them loses a packet, and the others are used to
 /// solve for it.
 const FLOWS: usize = 3;
 /// The gap between packets of a flow, and the ratio of lost ones.
@@ -43,7 +43,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns whether a datagram to the far gateway is delivered; one from the relay may be a
+    /// Returns whether a datagram to the remote gateway is delivered; one from the relay may be a
     /// recovered packet.
     fn comes(&mut self, from: SocketAddr, length: usize) -> bool {
         if length < LONG || self.from.is_none() {
@@ -57,8 +57,8 @@ impl Seen {
         !self.count.is_multiple_of(LOSE_EACH)
     }
 
-    /// Notes a datagram from the far gateway. Requests are short; packets that it lends as a helper
-    /// are long.
+    /// Notes a datagram from the remote gateway. Requests are short; packets that it lends as a
+    /// helper are long.
     fn goes_back(&mut self, to: SocketAddr, length: usize) {
         if length < LONG && self.from.is_some_and(|from| from != to) {
             self.asked = Some(Instant::now());
@@ -107,10 +107,10 @@ fn carry_back(up: Arc<UdpSocket>, by: Arc<UdpSocket>, to: SocketAddr, seen: Arc<
 pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let ends = [(); FLOWS].map(|()| application());
-    let far = Node::start(plain(FAR, &[RELAY]))?;
-    let wire = wire(far.address(), Arc::clone(&seen))?;
+    let remote = Node::start(plain(REMOTE, &[RELAY]))?;
+    let wire = wire(remote.address(), Arc::clone(&seen))?;
     // Blocks span all flows and are solved at the relay with the other flows' packets, which the
-    // far gateway lends.
+    // remote gateway lends.
     let coding = Coding { packets: FLOWS as u8, ..Coding::default() };
     let services = RelayServices { coding, in_stream: None, ..RelayServices::default() };
     let relay = Node::start(NodeConfig { services, ..plain(RELAY, &[]) })?;

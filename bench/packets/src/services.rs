@@ -12,7 +12,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
 use crate::loops::Apart;
-use crate::nodes::{FAR, RELAY, hop, near, plain};
+use crate::nodes::{RELAY, REMOTE, hop, near, plain};
 use crate::straight::{self, HEAD, Sources};
 use crate::traffic::{self, LoadPath, Traffic, application, port};
 use crate::{Outcome, cpu};
@@ -64,7 +64,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Most gateways that are tried until each worker has one: the kernel hashes addresses.
 const MOST_TRIES: usize = 32;
 
-/// A near gateway, and the loops between it and the relay, if any.
+/// A local gateway, and the loops between it and the relay, if any.
 struct Gateway {
     /// Dropped before the loops that it sends through.
     node: Node,
@@ -104,7 +104,7 @@ impl Relay {
     /// Starts gateways until each worker has one.
     fn gateways(&self, carried: Carried, feed: Feed, ends: Ends) -> anyhow::Result<Vec<Gateway>> {
         let mut gateways: Vec<Option<Gateway>> = self.node.workers().iter().map(|_| None).collect();
-        for number in (FAR + 1..).take(MOST_TRIES) {
+        for number in (REMOTE + 1..).take(MOST_TRIES) {
             let gateway = start_gateway(number, carried, feed, (self.node.address(), ends))?;
             let worker = self.worker_of(&gateway)?;
             gateways[worker].get_or_insert(gateway);
@@ -116,10 +116,10 @@ impl Relay {
     }
 }
 
-/// The addresses of the far gateway, and of the application to which it delivers.
+/// The addresses of the remote gateway, and of the application to which it delivers.
 #[derive(Clone, Copy)]
 struct Ends {
-    far: SocketAddr,
+    remote: SocketAddr,
     end: SocketAddr,
 }
 
@@ -139,8 +139,8 @@ pub(crate) fn run(
         return run_straight(&relay, &end, traffic, bytes, span);
     }
     let end = application();
-    let far = Node::start(plain(FAR, &[RELAY]))?;
-    let ends = Ends { far: far.address(), end: end.address() };
+    let remote = Node::start(plain(REMOTE, &[RELAY]))?;
+    let ends = Ends { remote: remote.address(), end: end.address() };
     let gateways = relay.gateways(carried, feed, ends)?;
     let entrances: Vec<SocketAddr> =
         gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
@@ -171,7 +171,7 @@ fn run_straight(
     span: Duration,
 ) -> anyhow::Result<Outcome> {
     let (first_hop, nobody) = ([relay.node.address()], port(UdpOptions::default()));
-    let hops = [hop(first_hop[0], RELAY), hop(end.address(), FAR)];
+    let hops = [hop(first_hop[0], RELAY), hop(end.address(), REMOTE)];
     let sources = Sources::default();
     let introduce = |port: &_| sources.open(port, hops).expect("the relay opens paths");
     let head = |port: &_, train: &mut [u8], segment| sources.head(port, train, segment);
@@ -201,11 +201,11 @@ fn start_gateway(
     number: u8,
     carried: Carried,
     feed: Feed,
-    (relay, Ends { far, end }): (SocketAddr, Ends),
+    (relay, Ends { remote, end }): (SocketAddr, Ends),
 ) -> anyhow::Result<Gateway> {
     let mut apart = (feed == Feed::Apart).then(|| Apart::to(relay));
     let first_hop = apart.as_ref().map_or(relay, |apart| apart.address);
-    let near = near(number, carried.carriage(), (first_hop, far), &[end])?;
+    let near = near(number, carried.carriage(), (first_hop, remote), &[end])?;
     let node = Node::start(NodeConfig { leg_seal: feed.leg_seal(), ..near })?;
     if let Some(apart) = &mut apart {
         apart.carry_for(node.address());

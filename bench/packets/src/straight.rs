@@ -24,7 +24,7 @@ use tradewind_packet::session::{
 };
 use tradewind_units::{FlowId, Timestamp};
 
-use crate::nodes::{FAR, RELAY, grant, identity};
+use crate::nodes::{RELAY, REMOTE, grant, identity};
 use crate::traffic::WAIT;
 
 /// The number of the node that the load's sockets act as.
@@ -125,11 +125,11 @@ impl Source {
 /// The first byte of passed datagrams.
 const PASSED: u8 = 0x16;
 
-/// Runs the far gateway's part until `stop` is set: accepts paths that end here, and counts the
+/// Runs the remote gateway's part until `stop` is set: accepts paths that end here, and counts the
 /// datagrams that arrive along them.
 pub(crate) fn end(port: &UdpPort, arrived: &AtomicU64, stop: &AtomicBool) {
     let config = SessionsConfig {
-        identity: identity(FAR),
+        identity: identity(REMOTE),
         operators: Vec::new(),
         neighbours: [identity(RELAY).public()].into(),
         limits: Limits::default(),

@@ -29,8 +29,8 @@ pub(crate) enum GrantCommand {
         /// Longest that a session may be open, such as `24 h`; instead of the specification's
         #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
         session_max_age: Option<Duration>,
-        /// Source addresses of packets that a far gateway may preserve, beside the specification's
-        /// `sources`; may be given several times
+        /// Source addresses of packets that a remote gateway may preserve, beside the
+        /// specification's `sources`; may be given several times
         #[arg(long, value_name = "RANGE")]
         source: Vec<SourceRange>,
         /// The specification

@@ -87,8 +87,8 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
         ));
     }
     for refusal in &report.refusals {
-        let RefusalStatus { far, what, by, reason } = refusal;
-        output::note(format!("refused: the {what} to {far}, by {by}: {reason}"));
+        let RefusalStatus { remote, what, by, reason } = refusal;
+        output::note(format!("refused: the {what} to {remote}, by {by}: {reason}"));
     }
     output::note(
         "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, \
@@ -134,10 +134,10 @@ fn print_members(report: &PacketReport) -> anyhow::Result<()> {
 fn row(flow: &FlowStatus) -> Vec<String> {
     let shown =
         |address: Option<SocketAddr>| address.map_or_else(|| "?".to_owned(), |a| a.to_string());
-    let far: String = flow.far.chars().take(14).collect();
+    let remote: String = flow.remote.chars().take(14).collect();
     let (here, there) = match flow.listen {
         Some(_) => (shown(flow.listen), shown(flow.to)),
-        None => ("here".to_owned(), far),
+        None => ("here".to_owned(), remote),
     };
     let name = match flow.direction {
         Direction::Sent => format!("{here} > {there}"),

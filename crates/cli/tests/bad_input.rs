@@ -252,7 +252,7 @@ fn gateway_refuses_expired_and_foreign_grants() {
     let config = |key: &str, grant: &str| {
         format!(
             "identity_file = '{key}'\ngrant = '{}'\nsocks5 = ['127.0.0.1:0']\n\
-             [routes]\ndefault = ['far']\n[[routes.relay]]\nname = 'far'\n\
+             [routes]\ndefault = ['remote']\n[[routes.relay]]\nname = 'remote'\n\
              address = '192.0.2.1:7000'\nidentity = '{gateway}'\n",
             grant.trim()
         )

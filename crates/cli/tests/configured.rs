@@ -22,7 +22,7 @@ start_up = "ignored"
 regions = ["gcp:europe-west2", "gcp:us-east4", "gcp:asia-northeast1"]
 rtt_tables = ["rtt.csv"]
 site = [{ id = "a" }, { id = "b" }]
-flow = [{ id = "far", from = "a", to = "b", volume = "2 GB" }]
+flow = [{ id = "bulk", from = "a", to = "b", volume = "2 GB" }]
 egress = { usd_per_gb = 0.08 }
 "#;
 
@@ -89,8 +89,8 @@ fn configured_three_relay_plan_carries_bytes() {
     let [first, second, third, listen] = free_ports();
     let target = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut inventory = format!(
-        "operators = ['{}']\ndirectory = '{}'\ndestinations.far = '{}'\nlisten.far = '{listen}'
-        [[gateway]]\nsite = 'a'\nidentity = '{}'\n",
+        "operators = ['{}']\ndirectory = '{}'\ndestinations.bulk = '{}'\n\
+         listen.bulk = '{listen}'\n[[gateway]]\nsite = 'a'\nidentity = '{}'\n",
         operator.trim(),
         directory.display(),
         target.local_addr().unwrap(),
@@ -126,19 +126,19 @@ fn configured_three_relay_plan_carries_bytes() {
     // A connection that the relays refuse ends at once, and none arrives.
     target.set_nonblocking(true).unwrap();
     let started = std::time::Instant::now();
-    let mut far = loop {
+    let mut remote = loop {
         match target.accept() {
-            Ok((far, _)) => break far,
+            Ok((remote, _)) => break remote,
             Err(error) => assert!(started.elapsed().as_secs() < 60, "no connection: {error}"),
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     };
-    far.set_nonblocking(false).unwrap();
+    remote.set_nonblocking(false).unwrap();
     let mut received = Vec::new();
-    far.read_to_end(&mut received).unwrap();
+    remote.read_to_end(&mut received).unwrap();
     assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
-    far.write_all(b"thanks").unwrap();
-    drop(far);
+    remote.write_all(b"thanks").unwrap();
+    drop(remote);
     let mut answer = String::new();
     near.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "thanks");

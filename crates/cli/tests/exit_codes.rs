@@ -15,7 +15,7 @@ use common::{Files, command, ended, refusal};
 struct Configured {
     files: Files,
     operator: String,
-    far: String,
+    remote: String,
     grant: String,
 }
 
@@ -26,7 +26,7 @@ impl Configured {
             |kind: &str, name: &str| files.prints(&["keygen", kind, name]).trim().to_owned();
         let operator = keygen("operator", "operator.key");
         keygen("identity", "relay.key");
-        let far = keygen("identity", "far.key");
+        let remote = keygen("identity", "remote.key");
         let gateway = keygen("identity", "gateway.key");
         let specification = format!(
             "gateway = '{gateway}'\ndestinations = ['192.0.2.0/24:443']\nrelays = 'any'\n\
@@ -34,7 +34,7 @@ impl Configured {
         );
         files.write("grant.toml", specification);
         let issued = files.prints("grant issue --key operator.key grant.toml");
-        Self { files, operator, far, grant: issued.trim().to_owned() }
+        Self { files, operator, remote, grant: issued.trim().to_owned() }
     }
 
     /// Returns a relay's configuration, with `more` before its sections.
@@ -111,19 +111,20 @@ fn invalid_gateway_config_exits_with_2() {
     let configured = Configured::new("codes-of-gateway");
     let (socks5, packet) = ("socks5 = ['127.0.0.1:0']", "[[packet]]\nlisten = '127.0.0.1:0'");
     let route = "[routes]\ndefault = 'direct'";
-    let far = format!("far = {{ address = '192.0.2.1:7', identity = '{}' }}", configured.far);
+    let remote =
+        format!("remote = {{ address = '192.0.2.1:7', identity = '{}' }}", configured.remote);
     let tunnel = |name: &str| {
         format!(
-            "{packet}\nto = '192.0.2.1:5'\n{far}\n[packet_endpoint.tun]\nname = '{name}'\n\
+            "{packet}\nto = '192.0.2.1:5'\n{remote}\n[packet_endpoint.tun]\nname = '{name}'\n\
                  sources = ['10.2.0.0/16:*']"
         )
     };
-    let packets = |more: &str| format!("{packet}\n{far}\n{more}");
+    let packets = |more: &str| format!("{packet}\n{remote}\n{more}");
     let cases: Vec<(String, &str)> = [
         (format!("{socks5}\ncolour = 1\n{route}"), "colour"),
         (format!("socks5 = ['0.0.0.0:0']\n{route}"), "expose"),
         (format!("socks5 = ['127.0.0.1:7', '127.0.0.1:7']\n{route}"), "listened on twice"),
-        (format!("revocations = 'absent'\n{packet}\nto = '192.0.2.1:5'\n{far}"), "absent: "),
+        (format!("revocations = 'absent'\n{packet}\nto = '192.0.2.1:5'\n{remote}"), "absent: "),
         (format!("{socks5}\ngrant_file = 'absent'\n{route}"), "grant"),
         (format!("{socks5}\n{route}\n[access_log]\nto = '/dev/null/x'"), "access log /dev/null/x"),
         (
@@ -150,7 +151,7 @@ fn invalid_gateway_config_exits_with_2() {
     .map(|(more, expected)| (configured.gateway(&more), expected))
     .into();
     configured.refuses("gateway", 2, &cases);
-    let without_identity = format!("direct = true\n{packet}\nto = '192.0.2.1:5'\n{far}");
+    let without_identity = format!("direct = true\n{packet}\nto = '192.0.2.1:5'\n{remote}");
     configured.refuses("gateway", 2, &[(without_identity, "identity_file: missing")]);
 }
 

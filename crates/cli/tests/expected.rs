@@ -30,7 +30,7 @@ regions = ["gcp:europe-west2"]
 rtt_tables = ["rtt.csv"]
 site = [{ id = "a" }, { id = "b" }, { id = "c" }]
 [[flow]]
-id = "far"
+id = "remote"
 from = "a"
 to = "b"
 volume = "1 kB"
@@ -43,8 +43,8 @@ usd_per_gb = 0.08
 /// from `a` to `c`.
 fn rhythm(hours: u64) -> String {
     let row = |hour: u64| {
-        let far = if hour.is_multiple_of(2) { "2 GB" } else { "1 kB" };
-        format!("{0},a,b,{far}\n{0},a,c,10 MB\n", hour * 3600 + 5)
+        let remote = if hour.is_multiple_of(2) { "2 GB" } else { "1 kB" };
+        format!("{0},a,b,{remote}\n{0},a,c,10 MB\n", hour * 3600 + 5)
     };
     (0..hours).map(row).collect()
 }
@@ -59,7 +59,7 @@ fn expected_flows_stand_in_place_of_the_files() {
     assert_eq!((&plan["status"], &plan["relays"][0]["count"]), (&"optimal".into(), &1.into()));
     let flows = plan["flows"].as_array().unwrap();
     let ids: Vec<&str> = flows.iter().map(|flow| flow["id"].as_str().unwrap()).collect();
-    assert_eq!(ids, ["far", "a..c"], "the file's flow lends its name");
+    assert_eq!(ids, ["remote", "a..c"], "the file's flow lends its name");
     assert_eq!(flows[0]["path"].as_array().unwrap().len(), 1);
     let weighted = 3.0 * flows[0]["fct_s"].as_f64().unwrap() + flows[1]["fct_s"].as_f64().unwrap();
     assert!((plan["weighted_fct_s"].as_f64().unwrap() - weighted).abs() < 1e-6, "and its weight");
@@ -79,7 +79,7 @@ fn expected_flows_stand_in_place_of_the_files() {
     assert!(note.starts_with(expected), "{note}");
 
     // The plan's file holds the problem that it was made for.
-    let why = json(&files, "explain plan.json far");
+    let why = json(&files, "explain plan.json remote");
     assert_eq!(why["fct_s"], flows[0]["fct_s"]);
     // An odd hour follows, for which no relay pays.
     write_log(&files, &rhythm(13));

@@ -10,7 +10,7 @@ use common::Files;
 use serde_json::Value;
 use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_grant::{IdentityKey, PublicIdentity};
-use tradewind_node::{Far, Via};
+use tradewind_node::{Remote, Via};
 use tradewind_units::{Duration, Money};
 
 /// A stream that pays for a relay in London, and a call for which that relay is better.
@@ -18,7 +18,7 @@ const JOINT: &str = r#"budget_usd = 1.0
 regions = ["gcp:europe-west2"]
 rtt_tables = ["rtt.csv"]
 site = [{ id = "a" }, { id = "b" }, { id = "c" }]
-flow = [{ id = "far", from = "a", to = "b", volume = "2 GB" }]
+flow = [{ id = "bulk", from = "a", to = "b", volume = "2 GB" }]
 [[packet_flow]]
 id = "call"
 from = "a"
@@ -163,7 +163,7 @@ fn sweep_step_equals_the_plan_for_its_budget() {
 #[test]
 fn packet_flows_alone_without_plan() {
     let files = joint("packets-alone");
-    let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
+    let stream = "flow = [{ id = \"bulk\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
     let alone = JOINT.replace(stream, "");
     assert_ne!(alone, JOINT);
     files.write("p.toml", &alone);
@@ -201,7 +201,7 @@ struct Configured {
     files: Files,
     inventory: String,
     relay: PublicIdentity,
-    far: PublicIdentity,
+    remote: PublicIdentity,
 }
 
 impl Configured {
@@ -209,18 +209,18 @@ impl Configured {
         let files = joint(test);
         files.prints("plan --problem p.toml --out plan.json");
         let public = |seed: u8| IdentityKey::from_entropy([seed; 32]).public();
-        let (relay, far) = (public(2), public(3));
+        let (relay, remote) = (public(2), public(3));
         let inventory = format!(
             "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\n\
              identity = '{relay}'
             [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\n\
             identity = '{relay}'
-            [destinations]\nfar = '198.51.100.9:443'
+            [destinations]\nbulk = '198.51.100.9:443'
             [[packet]]\nflow = 'call'\nlisten = '127.0.0.1:5004'\nto = '10.0.0.7:5004'
-            far = {{ address = '192.0.2.9:7001', identity = '{far}' }}\n"
+            remote = {{ address = '192.0.2.9:7001', identity = '{remote}' }}\n"
         );
         files.write("inventory.toml", &inventory);
-        Self { files, inventory, relay, far }
+        Self { files, inventory, relay, remote }
     }
 
     /// Writes the configurations.
@@ -248,7 +248,7 @@ fn packet_sections_are_written_with_prices_and_costs() {
     let packets = gateway.packets().unwrap().unwrap();
     let delivery = &packets.paths[0].delivery;
     assert!(
-        matches!(&delivery.far, Far::At(hop) if hop.identity == configured.far),
+        matches!(&delivery.remote, Remote::At(hop) if hop.identity == configured.remote),
         "{delivery:?}"
     );
     let relay = configured.relay;
@@ -338,7 +338,7 @@ fn packet_relay_may_send_to_a_loopback_hop() {
 fn packet_only_relay_listens_at_the_inventory_address() {
     let configured = Configured::new("packet-alone");
     let files = &configured.files;
-    let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
+    let stream = "flow = [{ id = \"bulk\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
     files.write("p.toml", JOINT.replace(stream, ""));
     files.prints("plan --problem p.toml --out plan.json");
     let operator = files.prints("keygen operator op.key");

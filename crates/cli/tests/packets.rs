@@ -126,7 +126,7 @@ fn metric(address: &str, name: &str) -> f64 {
 fn udp_flows_survive_the_death_of_a_relay() {
     let files = Files::new();
     let operator = files.run(&["keygen", "operator", "operator.key"]);
-    let [near, relay, far] = ["near", "relay", "far"]
+    let [near, relay, remote] = ["near", "relay", "remote"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     files.write(
         "grant.toml",
@@ -136,16 +136,16 @@ fn udp_flows_survive_the_death_of_a_relay() {
         ),
     );
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
-    let (_far, ready) = files.start(
+    let (_remote, ready) = files.start(
         "gateway",
-        "far.toml",
+        "remote.toml",
         &format!(
-            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+            "identity_file = 'remote.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
              operators = ['{operator}']\n\
              relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
         ),
     );
-    let far_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
+    let remote_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
     let (relay_process, ready) = files.start(
         "relay",
         "relay.toml",
@@ -163,8 +163,8 @@ fn udp_flows_survive_the_death_of_a_relay() {
         "near.toml",
         &format!(
             "identity_file = 'near.key'\ngrant = '{grant}'\nmetrics = '127.0.0.1:0'\n\
-             [[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nways = 'relays'\n\
-             far = {{ address = '{far_address}', identity = '{far}' }}\n\
+             [[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\npaths = 'relays'\n\
+             remote = {{ address = '{remote_address}', identity = '{remote}' }}\n\
              relays = [{{ address = '{relay_address}', identity = '{relay}' }}]\n",
             echo()
         ),
@@ -238,14 +238,14 @@ impl Drop for Line {
     }
 }
 
-/// Starts a relay, a far and a near gateway, each with its ready message: the near one's first port
-/// goes over the Internet, its second over the relay.
+/// Starts a relay, a remote and a local gateway, each with its ready message: the near one's first
+/// port goes over the Internet, its second over the relay.
 fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
     let operator = files.run(&["keygen", "operator", "operator.key"]);
-    let [relay, near, far] = ["relay", "near", "far"]
+    let [relay, near, remote] = ["relay", "near", "remote"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     let spec = format!(
-        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = ['{relay}', '{far}']\n\
+        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = ['{relay}', '{remote}']\n\
          expires = '1 h'\n"
     );
     files.write("grant.toml", &spec);
@@ -257,27 +257,27 @@ fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
     );
     let relays = Line::start(files, "relay", "relay.toml", &config);
     let config = format!(
-        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+        "identity_file = 'remote.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
          operators = ['{operator}']\n\
          relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
-    let fars = Line::start(files, "gateway", "far.toml", &config);
-    let [relay_address, far_address] =
-        [&relays, &fars].map(|(_, ready)| &ready["packet"]["listen"]);
+    let remotes = Line::start(files, "gateway", "remote.toml", &config);
+    let [relay_address, remote_address] =
+        [&relays, &remotes].map(|(_, ready)| &ready["packet"]["listen"]);
     let packet = |more: &str| {
         format!(
-            "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, \
-             identity = '{far}' }}\n{more}",
+            "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\n\
+             remote = {{ address = {remote_address}, identity = '{remote}' }}\n{more}",
             echo()
         )
     };
     let relayed = format!(
-        "ways = 'relays'\nrelays = [{{ address = {relay_address}, identity = '{relay}' }}]\n"
+        "paths = 'relays'\nrelays = [{{ address = {relay_address}, identity = '{relay}' }}]\n"
     );
     let sections = [packet(""), packet(&relayed)].concat();
     let config = format!("identity_file = 'near.key'\ngrant = '{grant}'\n{sections}");
     let nears = Line::start(files, "gateway", "near.toml", &config);
-    [nears, fars, relays]
+    [nears, remotes, relays]
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn udp_sockets_are_handed_over_on_upgrade() {
     };
     wait_for_replies("packets");
     for ((line, before), who) in
-        all.iter_mut().zip(["the near gateway", "the far one", "the relay"])
+        all.iter_mut().zip(["the local gateway", "the remote one", "the relay"])
     {
         let after = line.upgrade();
         assert_eq!((&after["packet"], &after["listen"]), (&before["packet"], &before["listen"]));
@@ -320,7 +320,7 @@ fn conversations_and_paths_are_logged() {
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
     let operator = files.run(&["keygen", "operator", "operator.key"]);
-    let [near, relay, far] = ["near", "relay", "far"]
+    let [near, relay, remote] = ["near", "relay", "remote"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     let spec = format!(
         "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"
@@ -331,13 +331,13 @@ fn conversations_and_paths_are_logged() {
         format!("[{section}]\nto = '{}'\n", files.0.join(name).display())
     };
     let config = format!(
-        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+        "identity_file = 'remote.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
          operators = ['{operator}']\nrelays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\n\
          allow_loopback = true\n{}",
-        log("access_log", "far.log")
+        log("access_log", "remote.log")
     );
-    let (far_process, ready) = files.start("gateway", "far.toml", &config);
-    let far_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
+    let (remote_process, ready) = files.start("gateway", "remote.toml", &config);
+    let remote_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
     let config = format!(
         "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
          metrics = '127.0.0.1:0'\n[packet]\nlisten = '127.0.0.1:0'\nworkers = 2\n\
@@ -350,8 +350,8 @@ fn conversations_and_paths_are_logged() {
     let to = echo().to_string();
     let config = format!(
         "identity_file = 'near.key'\ngrant = '{grant}'\n{}[[packet]]\nlisten = '127.0.0.1:0'\n\
-         to = '{to}'\nways = 'relays'\n\
-         far = {{ address = '{far_address}', identity = '{far}' }}\n\
+         to = '{to}'\npaths = 'relays'\n\
+         remote = {{ address = '{remote_address}', identity = '{remote}' }}\n\
          relays = [{{ address = '{relay_address}', identity = '{relay}' }}]\n",
         log("access_log", "near.log")
     );
@@ -372,12 +372,13 @@ fn conversations_and_paths_are_logged() {
     let path = lines("audit.log").remove(0);
     assert_eq!((&path["kind"], &path["destination"]), (&"packet_path".into(), &(*to).into()));
     assert_eq!((&path["gateway"], &path["neighbour"]), (&(*near).into(), &(*near).into()));
-    [near_process, far_process, relay_process].into_iter().for_each(Process::end);
+    [near_process, remote_process, relay_process].into_iter().for_each(Process::end);
     let source = application.local_addr().unwrap().to_string();
-    for (name, other, source) in [("near.log", &far, Some(source)), ("far.log", &near, None)] {
+    for (name, other, source) in [("near.log", &remote, Some(source)), ("remote.log", &near, None)]
+    {
         let line = lines(name).remove(0);
         assert_eq!((&line["grant"], &line["gateway"]), (&path["grant"], &(*near).into()), "{line}");
-        assert_eq!((&line["far"], &line["destination"]), (&(**other).into(), &(*to).into()));
+        assert_eq!((&line["remote"], &line["destination"]), (&(**other).into(), &(*to).into()));
         assert_eq!(line["source"].as_str(), source.as_deref(), "{line}");
         assert_eq!((&line["service"], &line["path"]), (&"forwarding".into(), &(*relay).into()));
         is_of_four_bytes_a_packet(&line);
@@ -416,8 +417,8 @@ fn packet_errors_take_one_line() {
         ),
         ("listen = '127.0.0.1:0'\ncoding = { within = '0 s' }", "`packet.coding` (line 6): "),
         (
-            "listen = '127.0.0.1:0'\nnext_hops = ['far.example:7001']",
-            "`packet.next_hops` (line 6): `far.example:7001`: expected ranges of addresses",
+            "listen = '127.0.0.1:0'\nnext_hops = ['remote.example:7001']",
+            "`packet.next_hops` (line 6): `remote.example:7001`: expected ranges of addresses",
         ),
         ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
     ] {
@@ -440,17 +441,18 @@ fn errors_between_sections_name_line_and_section() {
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
     files.run(&["keygen", "operator", "operator.key"]);
-    let [near, far] = ["near.key", "far.key"].map(|key| files.run(&["keygen", "identity", key]));
+    let [near, remote] =
+        ["near.key", "remote.key"].map(|key| files.run(&["keygen", "identity", key]));
     let spec = format!(
         "gateway = '{near}'\ndestinations = ['10.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"
     );
     files.write("grant.toml", &spec);
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
     files.write("members.toml", "");
-    let at = |ip: &str| format!("far = {{ address = '{ip}:7001', identity = '{far}' }}");
+    let at = |ip: &str| format!("remote = {{ address = '{ip}:7001', identity = '{remote}' }}");
     let (there, here) = (at("192.0.2.4"), at("127.0.0.1"));
-    let port = |port: u16, far: &str| {
-        format!("[[packet]]\nlisten = '127.0.0.1:{port}'\nto = '10.0.0.7:1'\n{far}\n")
+    let port = |port: u16, remote: &str| {
+        format!("[[packet]]\nlisten = '127.0.0.1:{port}'\nto = '10.0.0.7:1'\n{remote}\n")
     };
     let tun = |net: u8| {
         let name = format!("tun = {{ name = 'tw0', destinations = ['10.{net}.0.0/16:*'] }}");
@@ -461,12 +463,12 @@ fn errors_between_sections_name_line_and_section() {
     for (sections, expected) in [
         (tun(1) + &tun(2), "configuration, `packet[1].tun.name` (line 8): `tw0` is there twice"),
         (
-            port(1, &there) + &port(2, "far = 'berlin'") + members,
-            "configuration, `packet[1].far` (line 10): no endpoint among the members",
+            port(1, &there) + &port(2, "remote = 'berlin'") + members,
+            "configuration, `packet[1].remote` (line 10): no endpoint among the members",
         ),
         (
-            port(1, "far = 'berlin'"),
-            "configuration, `packet[0].far` (line 6): `berlin` is an id of `members`",
+            port(1, "remote = 'berlin'"),
+            "configuration, `packet[0].remote` (line 6): `berlin` is an id of `members`",
         ),
         (
             port(1, &there) + &format!("[[packet]]\n{here}\n{intercepted}\n"),
@@ -494,13 +496,13 @@ fn doctor_reads_packet_sections() {
     let path = std::env::temp_dir().join(format!("tradewind-packets-doc-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
-    let far = files.run(&["keygen", "identity", "far.key"]);
+    let remote = files.run(&["keygen", "identity", "remote.key"]);
     let doctor = |packet: &str| {
         let section = format!(
             "[[packet]]\nlisten = '127.0.0.1:1'\nto = '10.0.0.7:1'\n\
-             far = {{ address = '192.0.2.4:7001', identity = '{far}' }}\n{packet}\n"
+             remote = {{ address = '192.0.2.4:7001', identity = '{remote}' }}\n{packet}\n"
         );
-        files.write("gateway.toml", &format!("identity_file = 'far.key'\n{section}"));
+        files.write("gateway.toml", &format!("identity_file = 'remote.key'\n{section}"));
         let mut command = Command::new(PROGRAM);
         command.args(["doctor", "--config", "gateway.toml", "-o", "json"]);
         command.current_dir(&files.0).output().unwrap()
@@ -531,7 +533,8 @@ fn gateway_reports_refusals_and_silent_peers() {
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
     files.run(&["keygen", "operator", "operator.key"]);
-    let [near, far] = ["near.key", "far.key"].map(|key| files.run(&["keygen", "identity", key]));
+    let [near, remote] =
+        ["near.key", "remote.key"].map(|key| files.run(&["keygen", "identity", key]));
     let spec = format!(
         "gateway = '{near}'\ndestinations = ['127.0.0.1/32:1']\nrelays = ['{near}']\n\
          expires = '1 h'\n"
@@ -543,7 +546,7 @@ fn gateway_reports_refusals_and_silent_peers() {
     let silent = nobody.local_addr().unwrap();
     let packet = format!(
         "[[packet]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:5'\n\
-         far = {{ address = '{silent}', identity = '{far}' }}\n"
+         remote = {{ address = '{silent}', identity = '{remote}' }}\n"
     );
     let config =
         |more: &str| format!("identity_file = 'near.key'\ngrant = '{grant}'\n{packet}{more}");
@@ -557,7 +560,7 @@ fn gateway_reports_refusals_and_silent_peers() {
     let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
     for expected in [
         "it does not cover where these packets go",
-        "it does not list this relay or far gateway",
+        "it does not list this relay or remote gateway",
         "identity and the same wire version, does it trust",
     ] {
         let logged = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));

@@ -189,7 +189,7 @@ fn running_gateway_shows_paths_and_applies_valid_tables() {
     let to = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut tunnel = TcpStream::connect(gateway.listen).unwrap();
     write!(tunnel, "CONNECT {} HTTP/1.1\r\n\r\n", to.local_addr().unwrap()).unwrap();
-    let (mut far, _) = to.accept().unwrap();
+    let (mut remote, _) = to.accept().unwrap();
 
     std::fs::write(&file, fixed.clone() + &routes(&[&first], "default = ['lima']")).unwrap();
     gateway.hang_up();
@@ -204,7 +204,7 @@ fn running_gateway_shows_paths_and_applies_valid_tables() {
         gateway.hang_up();
         report(&["netcheck"], &file)["rules"][0]["ways"].as_array().unwrap().len() == 2
     });
-    far.write_all(b"still here").unwrap();
+    remote.write_all(b"still here").unwrap();
     let mut seen = Vec::new();
     while !seen.ends_with(b"still here") {
         let mut byte = [0];

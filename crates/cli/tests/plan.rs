@@ -32,7 +32,7 @@ id = "b"
 [[site]]
 id = "c"
 [[flow]]
-id = "far"
+id = "remote"
 from = "a"
 to = "b"
 volume = "2 GB"
@@ -59,7 +59,7 @@ fn times_beyond_a_hundred_years_are_noted() {
     files.write("p.toml", format!("{SMALL}{slow}"));
     let stderr = common::text(&files.run("plan --problem p.toml --algorithm greedy").stderr);
     assert!(
-        stderr.contains("note: a path of flow `far` takes a hundred years or more"),
+        stderr.contains("note: a path of flow `remote` takes a hundred years or more"),
         "{stderr}"
     );
     assert!(!stderr.contains("`near`"), "{stderr}");
@@ -115,7 +115,7 @@ fn plan_has_the_documented_form() {
         (&plan["relays"][0]["count"], plan["relays"].as_array().unwrap().len()),
         (&1.into(), 1)
     );
-    assert_eq!(plan["flows"][0]["id"], "far");
+    assert_eq!(plan["flows"][0]["id"], "remote");
     assert_eq!(plan["flows"][0]["path"], serde_json::json!(["gcp:europe-west2.1"]));
     assert_eq!(plan["flows"][1]["path"], serde_json::json!([]));
     let total = |key: &str| -> f64 {
@@ -209,7 +209,7 @@ fn problems_without_a_plan_exit_with_1() {
     files.refuses_with(
         "plan --problem late.toml",
         1,
-        "late.toml: infeasible: flow `far`: its deadline is 1.000 s",
+        "late.toml: infeasible: flow `remote`: its deadline is 1.000 s",
     );
     files.refuses_with("plan compare --problem late.toml", 1, "late.toml: infeasible: ");
     let output = files.run("plan --problem late.toml -o json");
@@ -222,7 +222,7 @@ fn problems_without_a_plan_exit_with_1() {
     files.refuses_with(
         "plan --problem blocked.toml --budget 0.1",
         1,
-        "blocked.toml: infeasible: flow `far`",
+        "blocked.toml: infeasible: flow `remote`",
     );
     files.prints("plan --problem blocked.toml");
     // Each flow is affordable, both together are not: an exact algorithm proves that, others only
@@ -358,36 +358,36 @@ fn sweep_and_compare_use_makespan() {
 fn explain_names_the_limit_and_alternatives() {
     let files = small("explain");
     files.prints("plan --problem p.toml --out plan.json");
-    let far = files.json("explain plan.json far -o json");
-    assert_eq!(far["path"][0]["region"], "gcp:europe-west2");
-    assert_eq!(far["legs"][1]["bound_by"], "window");
-    assert_eq!(far["binding"], "window of gcp:europe-west2 -> b");
-    let others = far["alternatives"].as_array().unwrap();
+    let remote = files.json("explain plan.json remote -o json");
+    assert_eq!(remote["path"][0]["region"], "gcp:europe-west2");
+    assert_eq!(remote["legs"][1]["bound_by"], "window");
+    assert_eq!(remote["binding"], "window of gcp:europe-west2 -> b");
+    let others = remote["alternatives"].as_array().unwrap();
     assert_eq!((others.len(), &others[0]["verdict"]), (2, &"taken".into()));
     assert_eq!(others[1]["path"], serde_json::json!([]));
     assert!((others[1]["extra_cost_usd"].as_f64().unwrap() + 0.66).abs() < 1e-9);
 
     files.prints("plan --problem p.toml --budget 0.6 --out poor.json");
-    let far = files.json("explain poor.json far -o json");
+    let remote = files.json("explain poor.json remote -o json");
     assert_eq!(
-        (&far["binding"], &far["alternatives"][0]["verdict"]),
+        (&remote["binding"], &remote["alternatives"][0]["verdict"]),
         (&"budget".into(), &"budget".into())
     );
-    assert_eq!(far["alternatives"][0]["extra_relays"], 1);
-    let table = files.prints("explain poor.json far");
+    assert_eq!(remote["alternatives"][0]["extra_relays"], 1);
+    let table = files.prints("explain poor.json remote");
     assert!(table.contains("the budget keeps it from faster paths"), "{table}");
     assert!(table.contains("over the budget"), "{table}");
 
     files.refuses_with("explain plan.json no-flow", 2, "plan.json: no flow `no-flow`");
-    files.refuses_with("explain p.toml far", 2, "p.toml: expected value at line 1");
-    files.refuses_with("explain absent.json far", 2, "absent.json: No such file");
+    files.refuses_with("explain p.toml remote", 2, "p.toml: expected value at line 1");
+    files.refuses_with("explain absent.json remote", 2, "absent.json: No such file");
     let forged = files.read("plan.json").replacen("\"cost_usd\": 0.66", "\"cost_usd\": 0.16", 1);
     files.write("forged.json", &forged);
-    files.refuses_with("explain forged.json far", 2, "forged.json: it is no plan for p.toml: ");
+    files.refuses_with("explain forged.json remote", 2, "forged.json: it is no plan for p.toml: ");
     files.write("slow.csv", RTTS.replace("a,b,200", "a,b,100"));
     files.write("other.toml", SMALL.replace("rtt.csv", "slow.csv"));
     files.refuses_with(
-        "explain plan.json far --problem other.toml",
+        "explain plan.json remote --problem other.toml",
         2,
         "plan.json: it is no plan for other.toml",
     );
@@ -433,7 +433,7 @@ fn plan_becomes_configurations() {
     files.prints("plan --problem p.toml --out plan.json");
     let (relay, gateway) = (identity(&files, "relay"), identity(&files, "gateway"));
     let operator = files.prints("keygen operator op.key");
-    let destinations = "far = '198.51.100.9:443'\nnear = 'near.example.com:80'";
+    let destinations = "remote = '198.51.100.9:443'\nnear = 'near.example.com:80'";
     let inventory = format!(
         "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
         [fallback]\ndirect = true\n[destinations]\n{destinations}"
@@ -450,8 +450,11 @@ fn plan_becomes_configurations() {
     let [first] = &config.leg.to[..] else { panic!("{:?}", config.leg) };
     assert_eq!(first.address, "192.0.2.1:7000".parse().unwrap());
     assert_eq!(first.dial.connections, Connections::fixed(4).unwrap(), "as the plan counts on");
-    let far = config.routes.routes_to(&"198.51.100.9:443".parse().unwrap()).1;
-    assert!(matches!(far, [Route::Relays(hops), Route::Direct] if hops.len() == 1), "{far:?}");
+    let remote = config.routes.routes_to(&"198.51.100.9:443".parse().unwrap()).1;
+    assert!(
+        matches!(remote, [Route::Relays(hops), Route::Direct] if hops.len() == 1),
+        "{remote:?}"
+    );
     let near = config.routes.routes_to(&"near.example.com:80".parse().unwrap()).1;
     assert_eq!(near, [Route::Direct]);
 

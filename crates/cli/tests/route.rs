@@ -30,12 +30,15 @@ impl Routes {
 }
 
 #[test]
-fn far_pair_is_relayed_and_near_one_direct() {
-    let routes = Routes::new("far", "");
-    let far = routes.answer(&["aws:ap-south-1", "37.77,-122.42", "--clouds", "aws"]);
-    assert_eq!((far["schema_version"].as_u64(), far["verdict"].as_str()), (Some(1), Some("relay")));
-    assert!(far["rtt_source"].as_str().unwrap().starts_with("guessed by distance"));
-    let largest: Vec<f64> = far["routes"]
+fn remote_pair_is_relayed_and_near_one_direct() {
+    let routes = Routes::new("remote", "");
+    let remote = routes.answer(&["aws:ap-south-1", "37.77,-122.42", "--clouds", "aws"]);
+    assert_eq!(
+        (remote["schema_version"].as_u64(), remote["verdict"].as_str()),
+        (Some(1), Some("relay"))
+    );
+    assert!(remote["rtt_source"].as_str().unwrap().starts_with("guessed by distance"));
+    let largest: Vec<f64> = remote["routes"]
         .as_array()
         .unwrap()
         .iter()
@@ -43,7 +46,7 @@ fn far_pair_is_relayed_and_near_one_direct() {
         .collect();
     assert!(largest.is_sorted(), "{largest:?}");
 
-    assert!(far.get("prices_dated").is_none(), "flat prices have no date");
+    assert!(remote.get("prices_dated").is_none(), "flat prices have no date");
     let listed = ["aws:ap-south-1", "37.77,-122.42", "--clouds", "aws", "--prices", "catalogue"];
     let dated = routes.answer(&listed)["prices_dated"].as_str().unwrap().to_owned();
     let table = routes.prints(&listed);

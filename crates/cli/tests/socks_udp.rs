@@ -79,7 +79,7 @@ fn echo() -> SocketAddr {
 fn udp_of_a_socks5_client_goes_over_a_relay() {
     let files = Files::new();
     let operator = files.run(&["keygen", "operator", "operator.key"]);
-    let [near, relay, far] = ["near", "relay", "far"]
+    let [near, relay, remote] = ["near", "relay", "remote"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     let grant = format!(
         "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"
@@ -89,23 +89,23 @@ fn udp_of_a_socks5_client_goes_over_a_relay() {
     let listens =
         |ready: &serde_json::Value| ready["packet"]["listen"].as_str().unwrap().to_owned();
     let endpoint = format!(
-        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+        "identity_file = 'remote.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
          operators = ['{operator}']\nrelays = ['{relay}']\n\
          destinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
-    let (_far, ready) = files.start("gateway", "far.toml", &endpoint);
-    let far_at = listens(&ready);
+    let (_remote, ready) = files.start("gateway", "remote.toml", &endpoint);
+    let remote_at = listens(&ready);
     let middle = format!(
         "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
-         [packet]\nlisten = '127.0.0.1:0'\nworkers = 1\nnext_hops = ['{far_at}']\n\
+         [packet]\nlisten = '127.0.0.1:0'\nworkers = 1\nnext_hops = ['{remote_at}']\n\
          allow_loopback = true\n"
     );
     let (_relay, ready) = files.start("relay", "relay.toml", &middle);
     let relay_at = listens(&ready);
     let first = format!(
         "identity_file = 'near.key'\ngrant = '{grant}'\nsocks5 = ['127.0.0.1:0']\n\
-         [socks5_udp]\nservice = 'forwarding'\nways = 'relays'\n\
-         far = {{ address = '{far_at}', identity = '{far}' }}\n\
+         [socks5_udp]\nservice = 'forwarding'\npaths = 'relays'\n\
+         remote = {{ address = '{remote_at}', identity = '{remote}' }}\n\
          relays = [{{ address = '{relay_at}', identity = '{relay}' }}]\n"
     );
     let (_near, ready) = files.start("gateway", "near.toml", &first);

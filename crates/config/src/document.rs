@@ -112,7 +112,7 @@ enum Step<'a> {
     Index(usize),
 }
 
-/// Returns the steps of a path such as `group[1].far.address`.
+/// Returns the steps of a path such as `group[1].remote.address`.
 fn steps(path: &str) -> Vec<Step<'_>> {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.map(|part| part.parse().map_or(Step::Key(part), Step::Index)).collect()
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn missing_key_has_the_line_of_its_section() {
         let text = "identity_file = 'k'\n\n[[packet]]\nlisten = '127.0.0.1:1'\n\n[[packet]]\n\
-                    budget = '0 s'\nfar = { address = 'x' }\n\n[packet_endpoint]\n\
+                    budget = '0 s'\nremote = { address = 'x' }\n\n[packet_endpoint]\n\
                     relays = ['a',\n'b']\n[packet_endpoint.tun]\nname = 'tw0'\n";
         for (key, expected) in [
             ("packet[1].budget", Some(7)),
-            ("packet[1].far.address", Some(8)),
+            ("packet[1].remote.address", Some(8)),
             ("packet[1].relays", Some(6)),
-            ("packet[0].far", Some(3)),
+            ("packet[0].remote", Some(3)),
             ("packet[2].budget", Some(3)),
             ("packet_endpoint.relays[1]", Some(12)),
             ("packet_endpoint.tun.sources", Some(13)),

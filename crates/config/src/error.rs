@@ -6,7 +6,7 @@ use tradewind_units::in_plain_words;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("configuration, {}: {problem}", self.place())]
 pub struct ConfigError {
-    /// The key, such as `packet[1].far.address`; empty for the file as a whole.
+    /// The key, such as `packet[1].remote.address`; empty for the file as a whole.
     pub key: String,
     /// The line of the file, from 1, if it is known.
     pub line: Option<usize>,

@@ -98,7 +98,7 @@ pub struct GatewayConfig {
     pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
-    /// UDP ports, intercepted datagrams or devices whose packets go to far endpoints.
+    /// UDP ports, intercepted datagrams or devices whose packets go to remote endpoints.
     #[serde(default)]
     pub packet: Vec<PacketSection>,
     /// The gateway's settings as an end point of paths for packets.

@@ -35,23 +35,23 @@ pub struct PacketInventory {
 pub struct PacketEnds {
     /// The flow.
     pub flow: FlowId,
-    /// The address at the near gateway that applications send to.
+    /// The address at the local gateway that applications send to.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub listen: SocketAddr,
-    /// The address that the far gateway delivers to.
+    /// The address that the remote gateway delivers to.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub to: SocketAddr,
-    /// The far gateway.
-    pub far: FarGateway,
+    /// The remote gateway.
+    pub remote: RemoteGateway,
     /// The service selection while the flow runs.
     #[serde(default)]
     pub service: Chooser,
 }
 
-/// A far gateway: its address and identity, or its id among the members.
+/// A remote gateway: its address and identity, or its id among the members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `{ address = .., identity = .. }`, or the id of a member")]
-pub enum FarGateway {
+pub enum RemoteGateway {
     /// Given by address and identity.
     At(Neighbour),
     /// Given by its member id.
@@ -77,12 +77,12 @@ pub struct GatewayPacket {
     to: SocketAddr,
     service: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ways: Option<&'static str>,
+    paths: Option<&'static str>,
     #[serde(with = "time::as_text::option", skip_serializing_if = "Option::is_none")]
     budget: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_loss: Option<Ratio>,
-    far: FarGateway,
+    remote: RemoteGateway,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     relays: Vec<Neighbour>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ pub struct RelayPacket {
     pub listen: SocketAddr,
     /// Relays that send through it.
     pub relays: Vec<PublicIdentity>,
-    /// Relays and far gateways that it sends to.
+    /// Relays and remote gateways that it sends to.
     pub next_hops: Vec<DestinationRule>,
     coding: BlockCoding,
     usd_per_gb: RelayEgress,
@@ -166,8 +166,8 @@ pub fn compile_packets(
         hops.iter().for_each(|hop| grant.add_relay(hop.identity));
         grant.add_destination(&Destination::Address(ends.to));
         // A member's identity is unknown here: the operator adds it before signing the draft.
-        if let FarGateway::At(far) = &ends.far {
-            grant.add_relay(far.identity);
+        if let RemoteGateway::At(remote) = &ends.remote {
+            grant.add_relay(remote.identity);
         }
         for (at, hop) in hops.iter().enumerate() {
             let relay = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {
@@ -179,7 +179,7 @@ pub fn compile_packets(
             });
             let before = at.checked_sub(1).and_then(|before| hops.get(before));
             let next = hops.get(at + 1);
-            relay.take(before.copied(), next.copied(), &ends.far);
+            relay.take(before.copied(), next.copied(), &ends.remote);
             let region = |id: &RelayId| region_of(streams, plan, id);
             let Some(here) = region(&hop.name) else { continue };
             let there = next.and_then(|next| region(&next.name));
@@ -211,10 +211,10 @@ fn gateway_packet(
         to: ends.to,
         service,
         // As the plan assumes: the relays replace the Internet path.
-        ways: (service == "forwarding").then_some("relays"),
+        paths: (service == "forwarding").then_some("relays"),
         budget: (!hops.is_empty()).then_some(flow.demand.budget),
         max_loss: is_auto.then_some(flow.demand.bearable),
-        far: ends.far.clone(),
+        remote: ends.remote.clone(),
         relays: hops.iter().map(neighbour).collect(),
         costs: CostsAtLoss::of(planned).filter(|_| is_auto),
         coding: is_auto.then_some(coding),
@@ -224,17 +224,17 @@ fn gateway_packet(
 impl RelayPacket {
     /// Adds a flow that arrives from a relay, or from a gateway with its grant, and leaves for the
     /// next hop.
-    fn take(&mut self, before: Option<&Hop>, next: Option<&Hop>, far: &FarGateway) {
+    fn take(&mut self, before: Option<&Hop>, next: Option<&Hop>, remote: &RemoteGateway) {
         if let Some(before) = before.map(|hop| hop.identity)
             && !self.relays.contains(&before)
         {
             self.relays.push(before);
         }
-        let address = match (next, far) {
+        let address = match (next, remote) {
             (Some(next), _) => next.address,
-            (None, FarGateway::At(far)) => far.address,
+            (None, RemoteGateway::At(remote)) => remote.address,
             // Its address is looked up among the members.
-            (None, FarGateway::Member(_)) => return,
+            (None, RemoteGateway::Member(_)) => return,
         };
         let rule = Destination::Address(address).as_rule();
         if !self.next_hops.contains(&rule) {

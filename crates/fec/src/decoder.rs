@@ -78,7 +78,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When the block has no such repair packet, or its length contradicts the packets received so
-    /// far. The block is then unchanged.
+    /// remote. The block is then unchanged.
     pub fn add_repair(&mut self, row: usize, repair: &[u8]) -> Result<bool, FecError> {
         let found = repair.len();
         let is_short = found < self.longest.max(LENGTH_BYTES);

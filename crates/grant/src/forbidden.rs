@@ -25,7 +25,7 @@ pub enum Class {
     Metadata,
     /// Multicast.
     Multicast,
-    /// Reserved, broadcast, or a tunnel whose far end is unknown (Teredo, local NAT64).
+    /// Reserved, broadcast, or a tunnel whose remote end is unknown (Teredo, local NAT64).
     Reserved,
 }
 

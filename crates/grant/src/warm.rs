@@ -168,67 +168,68 @@ mod tests {
     }
 
     /// Returns relay 2, to which the gateway or relay 1 has opened a session.
-    fn far_that_knows_1() -> Verifier {
-        let mut far = verifier(2);
-        far.open(at(1000), &header(1, &[2], at(1000))).unwrap();
-        far
+    fn remote_that_knows_1() -> Verifier {
+        let mut remote = verifier(2);
+        remote.open(at(1000), &header(1, &[2], at(1000))).unwrap();
+        remote
     }
 
     #[test]
     fn hello_is_accepted_once_and_in_time() {
-        let (mut near, mut far) = (verifier(1), far_that_knows_1());
-        let (bytes, key) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
+        let (mut near, mut remote) = (verifier(1), remote_that_knows_1());
+        let (bytes, key) = hello_of(&mut near, nonce(7), &remote.public()).unwrap();
         assert_eq!(bytes.len(), HELLO_BYTES);
         assert!(is_hello(&bytes));
         assert_eq!(sender(&bytes), Some(near.public()));
-        let reply = far.open_hello(at(1001), &bytes).unwrap().seal(&Reply::ok(0));
+        let reply = remote.open_hello(at(1001), &bytes).unwrap().seal(&Reply::ok(0));
         assert_eq!(key.open(&reply).unwrap(), Reply::ok(0));
-        let replayed = far.open_hello(at(1002), &bytes).unwrap_err();
+        let replayed = remote.open_hello(at(1002), &bytes).unwrap_err();
         assert!(matches!(replayed, GrantError::Replayed(_)), "{replayed}");
-        let late = hello_of(&mut near, nonce(8), &far.public()).unwrap().0;
-        assert!(matches!(far.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
+        let late = hello_of(&mut near, nonce(8), &remote.public()).unwrap().0;
+        assert!(matches!(remote.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
     }
 
     #[test]
     fn hello_of_a_merely_named_identity_is_refused() {
-        let unknown = |far: &mut Verifier, who: u8| {
-            let bytes = hello_of(&mut verifier(who), nonce(7), &far.public()).unwrap().0;
-            let refused = far.open_hello(at(1000), &bytes).unwrap_err();
+        let unknown = |remote: &mut Verifier, who: u8| {
+            let bytes = hello_of(&mut verifier(who), nonce(7), &remote.public()).unwrap().0;
+            let refused = remote.open_hello(at(1000), &bytes).unwrap_err();
             let named = identity(who).public();
             assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == named));
         };
-        let mut far = far_that_knows_1();
+        let mut remote = remote_that_knows_1();
         // This relay has sent it a hello, or forwarded a session to it.
-        hello_of(&mut far, nonce(9), &identity(4).public()).unwrap();
-        unknown(&mut far, 4);
-        let onward = far.open(at(1000), &header(5, &[2, 6], at(1000))).unwrap();
-        far.forward(&onward).unwrap();
-        unknown(&mut far, 6);
+        hello_of(&mut remote, nonce(9), &identity(4).public()).unwrap();
+        unknown(&mut remote, 4);
+        let onward = remote.open(at(1000), &header(5, &[2, 6], at(1000))).unwrap();
+        remote.forward(&onward).unwrap();
+        unknown(&mut remote, 6);
         // It was named as the previous relay, and sealed nothing.
-        far.open(at(1000), &header(5, &[7, 2], at(1000))).unwrap_err();
-        unknown(&mut far, 7);
+        remote.open(at(1000), &header(5, &[7, 2], at(1000))).unwrap_err();
+        unknown(&mut remote, 7);
         // Its grant has ended.
-        far.open(at(1510), &header(8, &[2], at(1490))).unwrap_err();
-        unknown(&mut far, 8);
+        remote.open(at(1510), &header(8, &[2], at(1490))).unwrap_err();
+        unknown(&mut remote, 8);
     }
 
     #[test]
     fn gateways_hello_is_a_relays_hello() {
-        let (mut near, far) = (verifier(1), verifier(2));
-        let gateways = gateway(1).hello(at(1000), nonce(7), &near.public(), &far.public()).unwrap();
-        assert_eq!(gateways.0, hello_of(&mut near, nonce(7), &far.public()).unwrap().0);
+        let (mut near, remote) = (verifier(1), verifier(2));
+        let gateways =
+            gateway(1).hello(at(1000), nonce(7), &near.public(), &remote.public()).unwrap();
+        assert_eq!(gateways.0, hello_of(&mut near, nonce(7), &remote.public()).unwrap().0);
     }
 
     #[test]
     fn bit_flips_and_truncation_are_refused() {
-        let (mut near, mut far) = (verifier(1), far_that_knows_1());
-        let (bytes, _) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
+        let (mut near, mut remote) = (verifier(1), remote_that_knows_1());
+        let (bytes, _) = hello_of(&mut near, nonce(7), &remote.public()).unwrap();
         for index in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[index] ^= 1;
-            assert!(far.open_hello(at(1000), &changed).is_err(), "byte {index}");
-            assert!(far.open_hello(at(1000), &bytes[..index]).is_err(), "cut at {index}");
+            assert!(remote.open_hello(at(1000), &changed).is_err(), "byte {index}");
+            assert!(remote.open_hello(at(1000), &bytes[..index]).is_err(), "cut at {index}");
         }
-        assert!(far.open_hello(at(1000), &bytes).is_ok());
+        assert!(remote.open_hello(at(1000), &bytes).is_ok());
     }
 }

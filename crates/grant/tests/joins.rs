@@ -23,34 +23,34 @@ fn keys(number: u64) -> (JoinKey, JoinKey) {
 
 #[test]
 fn only_the_ends_of_a_leg_share_the_session_key() {
-    let (near, far) = keys(1);
-    assert_eq!(near.session(), far.session());
+    let (near, remote) = keys(1);
+    assert_eq!(near.session(), remote.session());
     let join = near.join(3);
     assert!(is_join(&join));
-    assert_eq!(session_of(&join), Ok(far.session()));
-    assert_eq!(far.open(&join), Ok(3));
-    assert!(near.is_welcome(3, &far.welcome(3)));
-    assert!(!near.is_welcome(4, &far.welcome(3)), "a welcome is good for one connection");
+    assert_eq!(session_of(&join), Ok(remote.session()));
+    assert_eq!(remote.open(&join), Ok(3));
+    assert!(near.is_welcome(3, &remote.welcome(3)));
+    assert!(!near.is_welcome(4, &remote.welcome(3)), "a welcome is good for one connection");
 
     let (_, other) = keys(2);
-    assert_ne!(other.session(), far.session());
+    assert_ne!(other.session(), remote.session());
     assert_eq!(other.open(&join), Err(GrantError::JoinTag(near.session())));
     assert!(!near.is_welcome(3, &other.welcome(3)));
 }
 
 #[test]
 fn altered_truncated_and_zero_joins_are_refused() {
-    let (near, far) = keys(1);
+    let (near, remote) = keys(1);
     let join = near.join(1);
     for bit in 0..8 * JOIN_BYTES {
         let mut flipped = join;
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(far.open(&flipped).is_err(), "bit {bit} was flipped and nobody saw");
+        assert!(remote.open(&flipped).is_err(), "bit {bit} was flipped and nobody saw");
     }
     for length in 0..JOIN_BYTES {
-        assert!(far.open(&join[..length]).is_err());
+        assert!(remote.open(&join[..length]).is_err());
     }
-    assert!(matches!(far.open(&near.join(0)), Err(GrantError::Malformed { .. })));
+    assert!(matches!(remote.open(&near.join(0)), Err(GrantError::Malformed { .. })));
 }
 
 #[test]

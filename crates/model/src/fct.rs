@@ -148,7 +148,7 @@ struct Pace {
     window: f64,
     seconds_per_byte: f64,
     /// Bytes by which the leg can be ahead of the next one.
-    far_buffer: f64,
+    remote_buffer: f64,
 }
 
 impl Pace {
@@ -163,8 +163,8 @@ impl Pace {
         let window = ((limit / segment).floor() * segment).max(segment);
         let initial = f64::from(leg.initial_window.as_u32()) * segment * connections;
         let seconds_per_byte = 1.0 / bytes_per_s;
-        let far_buffer = leg.window.max(RELAY_BUFFER).as_u64() as f64 * connections;
-        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte, far_buffer }
+        let remote_buffer = leg.window.max(RELAY_BUFFER).as_u64() as f64 * connections;
+        Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte, remote_buffer }
     }
 
     /// Returns the number of bytes, in whole segments, to be acknowledged before byte `b` may
@@ -209,7 +209,7 @@ fn follow(grid: &Grid, paces: &[Pace], ready: &[f64]) -> Vec<Vec<f64>> {
             if let Some(before) = leg.checked_sub(1) {
                 at = at.max(legs[before].sent[index] + paces[before].rtt / 2.0);
             }
-            let must_be_gone = b - pace.far_buffer;
+            let must_be_gone = b - pace.remote_buffer;
             if let (Some(next), true) = (legs.get_mut(leg + 1), must_be_gone > 0.0) {
                 let gone = next.time_of(points, must_be_gone, &paces[leg + 1]);
                 at = at.max(gone + pace.rtt / 2.0);

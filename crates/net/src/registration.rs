@@ -41,17 +41,17 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut remote = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (near, _) = listener.accept().unwrap();
             near.set_nonblocking(true).unwrap();
             let near = for_writing(near).unwrap();
             drop(near.writable().await.unwrap());
-            far.write_all(b"data").unwrap();
+            remote.write_all(b"data").unwrap();
             let readable =
                 tokio::time::timeout(std::time::Duration::from_millis(50), near.readable());
             assert!(readable.await.is_err());
-            socket2::SockRef::from(&far).set_linger(Some(std::time::Duration::ZERO)).unwrap();
-            drop(far);
+            socket2::SockRef::from(&remote).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            drop(remote);
             drop(near.readable().await.unwrap());
             let error = near.get_ref().take_error().unwrap().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

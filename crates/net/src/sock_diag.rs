@@ -237,9 +237,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut far = listener.accept().unwrap().0;
+        let mut remote = listener.accept().unwrap().0;
         near.write_all(&[7; 5000]).unwrap();
-        far.read_exact(&mut [0; 5000]).unwrap();
+        remote.read_exact(&mut [0; 5000]).unwrap();
         let near_end = (near.local_addr().unwrap(), near.peer_addr().unwrap());
         let filter = Filter { ports: vec![port], ..Filter::default() };
         let all = seen(&filter);
@@ -261,12 +261,12 @@ mod tests {
         let near = TcpStream::connect(address).unwrap();
         // The other end has no inode before it is accepted.
         assert_eq!(own().len(), 1);
-        let far = listener.accept().unwrap().0;
+        let remote = listener.accept().unwrap().0;
         assert_eq!(own().len(), 2);
         drop(near);
         let left = own();
         assert!(left.len() == 1 && left[0].0 == address, "{left:?}");
-        drop(far);
+        drop(remote);
     }
 
     #[test]

@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     fn figures_of_a_connection_are_read() {
-        let (mut near, mut far) = pair();
+        let (mut near, mut remote) = pair();
         near.write_all(&[7; 1000]).unwrap();
-        far.read_exact(&mut [0; 1000]).unwrap();
+        remote.read_exact(&mut [0; 1000]).unwrap();
         let sent = TcpInfo::of(&near).unwrap();
-        let received = TcpInfo::of(&far).unwrap();
+        let received = TcpInfo::of(&remote).unwrap();
         assert_eq!(sent.bytes_sent, Some(Bytes::new(1000)));
         assert_eq!(received.bytes_received, Some(Bytes::new(1000)));
         assert_eq!(sent.retransmitted_segments, 0);
@@ -220,8 +220,8 @@ mod tests {
     /// Returns the figures of a connection whose peer falls silent, once the kernel has given it
     /// up; `write` is sent then.
     fn given_up(hosts: &[Namespace; 2], write: &[u8]) -> TcpInfo {
-        let [near, far] = hosts;
-        let listener = far.run(|| TcpListener::bind("10.77.0.2:0").unwrap()).unwrap();
+        let [near, remote] = hosts;
+        let listener = remote.run(|| TcpListener::bind("10.77.0.2:0").unwrap()).unwrap();
         let to = listener.local_addr().unwrap();
         let mut stream = near.run(|| TcpStream::connect(to).unwrap()).unwrap();
         let _held = listener.accept().unwrap();
@@ -231,7 +231,7 @@ mod tests {
         options.apply(&stream).unwrap();
         let set = |what: &str| {
             let line = format!("route {what} blackhole 10.77.0.1/32");
-            batch(far, Tool::Ip, &[line]).unwrap();
+            batch(remote, Tool::Ip, &[line]).unwrap();
         };
         // It receives, and its answers are dropped.
         set("add");
@@ -255,9 +255,9 @@ mod tests {
         let lines = |name: &str, number: u8| {
             [format!("addr add 10.77.0.{number}/24 dev {name}"), format!("link set {name} up")]
         };
-        let link = format!("link add near type veth peer name far netns {path}");
+        let link = format!("link add near type veth peer name remote netns {path}");
         batch(&hosts[0], Tool::Ip, &[&[link][..], &lines("near", 1)].concat()).unwrap();
-        batch(&hosts[1], Tool::Ip, &lines("far", 2)).unwrap();
+        batch(&hosts[1], Tool::Ip, &lines("remote", 2)).unwrap();
         assert!(given_up(&hosts, b"").ended_by_keepalive());
         assert!(!given_up(&hosts, b"any").ended_by_keepalive());
     }

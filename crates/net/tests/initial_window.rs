@@ -209,7 +209,7 @@ fn window_routes_follow_rules_and_routes() {
     };
     let windows = keep(&hosts, THERE);
     goes(["dev near0", "initcwnd 120"]);
-    ip(&["link add vpn type veth peer name far", "link set vpn up", "link set far up"]);
+    ip(&["link add vpn type veth peer name remote", "link set vpn up", "link set remote up"]);
     ip(&["route add default dev vpn table 777", "rule add not fwmark 777 table 777"]);
     ip(&["rule add table main suppress_prefixlength 24"]);
     goes(["dev vpn", "initcwnd 120"]);

@@ -55,9 +55,9 @@ fn accepted_connections_jump_and_other_namespaces_do_not() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
     let plain = SocketOptions::default();
-    let far = hosts.listen(&plain);
-    let _dialled = hosts.dial(&far, &plain);
-    assert_eq!(window(&far.accept().unwrap().0), USUAL, "the far host is another namespace");
+    let remote = hosts.listen(&plain);
+    let _dialled = hosts.dial(&remote, &plain);
+    assert_eq!(window(&remote.accept().unwrap().0), USUAL, "the remote host is another namespace");
     let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
     let address = near.local_addr().unwrap();
     let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
@@ -143,21 +143,21 @@ fn rate_limits_the_first_round_trips_only() {
             connect(&hosts, &listener, options)
         });
         let jumped = tries.find(|(near, _)| window(near) == 90);
-        let (mut stream, mut far) = jumped.expect("one of 1000 connections jumps");
+        let (mut stream, mut remote) = jumped.expect("one of 1000 connections jumps");
         assert_eq!(limit(&stream), after.min(1_250_000_000));
         let lent = |now| program.lent(&prefix, now).unwrap();
         assert_eq!((lent(Timestamp::ZERO), lent(Timestamp::FAR_FUTURE)), (1_250_000_000, 0));
-        round_trips(&mut stream, &mut far);
+        round_trips(&mut stream, &mut remote);
         assert_eq!(limit(&stream), after);
     }
 }
 
 /// Makes a hundred round trips, one per exchange.
-fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
+fn round_trips(near: &mut TcpStream, remote: &mut TcpStream) {
     for _ in 0..100 {
         near.write_all(&[7]).unwrap();
-        far.read_exact(&mut [0]).unwrap();
-        far.write_all(&[7]).unwrap();
+        remote.read_exact(&mut [0]).unwrap();
+        remote.write_all(&[7]).unwrap();
         near.read_exact(&mut [0]).unwrap();
     }
 }
@@ -180,8 +180,9 @@ fn one_of_two_programs_holds_a_connection() {
         connect(&hosts, &listener, &SocketOptions::default())
     });
     let held = tries.find(|(near, _)| window(near) == 90 && limit(near) == 2_500_000_000);
-    let (mut stream, mut far) = held.expect("one of 1000 connections is held by the first alone");
-    round_trips(&mut stream, &mut far);
+    let (mut stream, mut remote) =
+        held.expect("one of 1000 connections is held by the first alone");
+    round_trips(&mut stream, &mut remote);
     assert_eq!(limit(&stream), u64::MAX);
 }
 
@@ -225,7 +226,7 @@ fn lost_reports_are_counted() {
     // More than the ring holds: each event takes 32 bytes of a mebibyte.
     let connections = (1 << 20) / 32 + 50;
     for _ in 0..connections {
-        let (near, _far) = connect(&hosts, &listener, &SocketOptions::default());
+        let (near, _remote) = connect(&hosts, &listener, &SocketOptions::default());
         // Reset, so that no port stays in TIME_WAIT.
         socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
     }
@@ -243,10 +244,10 @@ fn receiver_is_prepared_before_dial_and_listen() {
     let buffer =
         |stream: &TcpStream| socket2::SockRef::from(stream).recv_buffer_size().unwrap() as u64 / 2;
     let plain = SocketOptions::default();
-    let far = hosts.listen(&plain);
-    assert_ne!(buffer(&hosts.dial(&far, &plain)), bytes.as_u64(), "nothing is known of it");
+    let remote = hosts.listen(&plain);
+    assert_ne!(buffer(&hosts.dial(&remote, &plain)), bytes.as_u64(), "nothing is known of it");
     program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
-    assert_eq!(buffer(&hosts.dial(&far, &plain)), bytes.as_u64());
+    assert_eq!(buffer(&hosts.dial(&remote, &plain)), bytes.as_u64());
     let near = hosts.here.run(|| TcpListener::bind((common::HERE, 0)).unwrap()).unwrap();
     let address = near.local_addr().unwrap();
     let _dialled = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();

@@ -26,8 +26,8 @@ fn segments(count: u32) -> Segments {
     Segments::new(count).unwrap()
 }
 
-/// Returns the prefix of the far host alone.
-fn far_host() -> IpNet {
+/// Returns the prefix of the remote host alone.
+fn remote_host() -> IpNet {
     format!("{THERE}/32").parse().unwrap()
 }
 
@@ -47,13 +47,13 @@ fn offered_by_dialling(hosts: &Hosts, listener: &TcpListener, options: &SocketOp
 fn offered_by_accepting(hosts: &Hosts) -> u64 {
     let listener = hosts.here.run(|| TcpListener::bind((HERE, 0)).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut far = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let mut remote = hosts.there.run(|| TcpStream::connect(address).unwrap()).unwrap();
     let mut near = listener.accept().unwrap().0;
-    far.write_all(&[7]).unwrap();
+    remote.write_all(&[7]).unwrap();
     near.read_exact(&mut [0]).unwrap();
     near.write_all(&[7]).unwrap();
-    far.read_exact(&mut [0]).unwrap();
-    offered_to(&far)
+    remote.read_exact(&mut [0]).unwrap();
+    offered_to(&remote)
 }
 
 /// Creates two hosts; the near one's connections begin with a buffer of 16 MiB.
@@ -64,10 +64,10 @@ fn prepared() -> Option<Hosts> {
     Some(hosts)
 }
 
-/// Attaches the program for the near host's connections, with a value for the far one.
+/// Attaches the program for the near host's connections, with a value for the remote one.
 fn by_sockops(hosts: &Hosts, options: &Options) -> Option<JumpStarts> {
     let mut program = hosts.attach(options)?;
-    program.set(far_host(), values(LEARNED)).unwrap();
+    program.set(remote_host(), values(LEARNED)).unwrap();
     Some(program)
 }
 
@@ -82,7 +82,7 @@ fn route_does_not_limit_the_buffer() {
     assert!(before[0] > 4_000_000 && before[1] > 1_000_000, "the buffers: {before:?}");
     let mut routes = hosts.here.run(|| Routes::open().unwrap()).unwrap();
     let windows = Windows { congestion: segments(LEARNED), receive: Some(segments(C_MAX)) };
-    assert_eq!(routes.set(far_host(), windows).unwrap(), Placed::Set);
+    assert_eq!(routes.set(remote_host(), windows).unwrap(), Placed::Set);
     assert_eq!(offered(), before);
     assert!(offered_by_accepting(&hosts) > 4_000_000);
     assert_eq!(routes.sweep().unwrap(), 1);

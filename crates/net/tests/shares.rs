@@ -2,7 +2,7 @@
 //! flight.
 //!
 //! A handshake over the cable takes microseconds, in which no two connections start at once. So the
-//! near host has no neighbour entry of the far one until the test adds it: all SYNs wait for it,
+//! near host has no neighbour entry of the remote one until the test adds it: all SYNs wait for it,
 //! and all connections then open together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -28,14 +28,14 @@ const RTT: Duration = Duration::from_millis(100);
 /// Time after which loans of four round-trip times have ended, and the number of starts is still
 /// known.
 const LOANS_ENDED: Duration = Duration::from_millis(500);
-/// Link addresses of the near host and of the far one.
+/// Link addresses of the near host and of the remote one.
 const NEAR: &str = "02:00:00:00:00:81";
-const FAR: &str = "02:00:00:00:00:82";
+const REMOTE: &str = "02:00:00:00:00:82";
 /// The learned window.
 const WINDOW: u32 = 90;
 
 /// Two hosts, the program for the near one's connections with a learned rate, and a listener on the
-/// far one.
+/// remote one.
 struct World {
     hosts: Hosts,
     program: JumpStarts,
@@ -45,7 +45,7 @@ struct World {
 /// Both ends of connections that opened at once.
 struct Opened {
     near: Vec<TcpStream>,
-    _far: Vec<TcpStream>,
+    _remote: Vec<TcpStream>,
 }
 
 impl World {
@@ -54,18 +54,19 @@ impl World {
         let mut program = hosts.attach(options)?;
         program.set(prefix(), paced(WINDOW, mbps, RTT)).unwrap();
         ip(&hosts.here, &format!("link set near0 address {NEAR}"));
-        ip(&hosts.there, &format!("link set far0 address {FAR}"));
-        // The far host knows the near one's link address, and does not answer requests for its own.
-        ip(&hosts.there, &format!("neigh replace {HERE} lladdr {NEAR} dev far0 nud permanent"));
+        ip(&hosts.there, &format!("link set remote0 address {REMOTE}"));
+        // The remote host knows the near one's link address, and does not answer requests for its
+        // own.
+        ip(&hosts.there, &format!("neigh replace {HERE} lladdr {NEAR} dev remote0 nud permanent"));
         hosts.there.run(|| sysctl::set("net.ipv4.conf.all.arp_ignore", "8").unwrap()).unwrap();
         let listener = hosts.listen(&SocketOptions::default());
         let world = Self { hosts, program, listener };
-        world.tell_where_the_far_host_is();
+        world.tell_where_the_remote_host_is();
         Some(world)
     }
 
-    fn tell_where_the_far_host_is(&self) {
-        let line = format!("neigh replace {THERE} lladdr {FAR} dev near0 nud permanent");
+    fn tell_where_the_remote_host_is(&self) {
+        let line = format!("neigh replace {THERE} lladdr {REMOTE} dev near0 nud permanent");
         ip(&self.hosts.here, &line);
     }
 
@@ -76,9 +77,9 @@ impl World {
         let begin = || (0..count).map(|_| begin_to_dial(to)).collect::<Vec<_>>();
         let begun = self.hosts.here.run(begin).unwrap();
         sleep(RTT);
-        self.tell_where_the_far_host_is();
-        let far = begun.iter().map(|_| self.listener.accept().unwrap().0).collect();
-        Opened { near: begun.into_iter().map(TcpStream::from).collect(), _far: far }
+        self.tell_where_the_remote_host_is();
+        let remote = begun.iter().map(|_| self.listener.accept().unwrap().0).collect();
+        Opened { near: begun.into_iter().map(TcpStream::from).collect(), _remote: remote }
     }
 }
 

@@ -8,9 +8,9 @@
 //! the Internet lost 0 of 186
 //! ```
 //!
-//! All is on loopback: echo server, far endpoint, two relays and the program's own node run in this
-//! process. In production only `flow` stays: relays are `tradewind relay`, the far endpoint is
-//! `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and `tradewind
+//! All is on loopback: echo server, remote endpoint, two relays and the program's own node run in
+//! this process. In production only `flow` stays: relays are `tradewind relay`, the remote endpoint
+//! is `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and `tradewind
 //! grant`.
 
 mod loopback;
@@ -26,15 +26,18 @@ use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let server = echo_server()?;
-    let (far, first, second) = (others(4, &[2, 3])?, others(2, &[])?, others(3, &[2])?);
+    let (remote, first, second) = (others(4, &[2, 3])?, others(2, &[])?, others(3, &[2])?);
     let relays = vec![hop(&first, 2), hop(&second, 3)];
 
     let config = NodeConfig::of_application(identity(1), grant()?);
     let node = Node::start(NodeConfig { listen: any_port(), ..config })?;
-    let flow =
-        node.register(server, Duration::from_millis(150), FlowOptions::new(hop(&far, 4), relays))?;
+    let flow = node.register(
+        server,
+        Duration::from_millis(150),
+        FlowOptions::new(hop(&remote, 4), relays),
+    )?;
     if !flow.wait_open(Duration::from_secs(10))? {
-        return Err("the far endpoint does not answer".into());
+        return Err("the remote endpoint does not answer".into());
     }
     let came = ask(&flow)?;
     println!("200 sent, {came} came back");

@@ -48,7 +48,7 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Its own groups.
     pub groups: Vec<Group>,
-    /// Further addresses of relays and far endpoints, by identity: the one that measures best is
+    /// Further addresses of relays and remote endpoints, by identity: the one that measures best is
     /// used.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
     /// Delivery policies of flows that its program begins while it runs.
@@ -117,7 +117,7 @@ impl NodeConfig {
         let is_tunnel = |path: &Path| matches!(path.source, TrafficSource::Tunnel(_));
         if grant.extensions.sources.is_empty() && self.paths.iter().any(is_tunnel) {
             tracing::warn!(
-                "grant: it names no `sources`, so that far gateways put none of these packets out"
+                "grant: it names no `sources`, so remote gateways put none of these packets out"
             );
         }
         for rule in ranges.filter(|rule| !covers_ends(grant, rule)) {
@@ -131,14 +131,14 @@ impl NodeConfig {
             }
             for hop in delivery.named().filter(|hop| !grant.relays.contain(&hop.identity)) {
                 let Hop { address, identity } = hop;
-                tracing::warn!(%address, %identity, "grant: it does not list this relay or far \
+                tracing::warn!(%address, %identity, "grant: it does not list this relay or remote \
                     gateway, which will refuse it");
             }
         }
     }
 
-    /// Returns the policy together with the configuration's relays and far endpoints, at which no
-    /// packet may end.
+    /// Returns the policy together with the configuration's relays and remote endpoints, at which
+    /// no packet may end.
     pub(crate) fn known_policy(&self) -> Policy {
         let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, delivery)| delivery);
         let courses = self.paths.iter().map(|path| path.delivery.clone()).chain(of_groups);

@@ -54,12 +54,12 @@ counters! {
     overrun,
     /// Packets forwarded from one neighbour to the next.
     forwarded,
-    /// Packets of applications that were sealed for a far endpoint.
+    /// Packets of applications that were sealed for a remote endpoint.
     taken,
     /// Packets of applications that could not be sent: no open session, too many flows, or too
     /// long.
     refused,
-    /// Packets of applications that are longer than every path to their far endpoint allows.
+    /// Packets of applications that are longer than every path to their remote endpoint allows.
     too_long,
     /// Datagrams of applications that were fragmented.
     cut,

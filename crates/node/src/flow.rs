@@ -1,4 +1,4 @@
-//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint,
+//! Flows of applications that link this crate: datagrams to a destination behind a remote endpoint,
 //! within a latency budget. The other side is an unmodified application there, or a program that
 //! accepts flows (`listener`).
 //!
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tradewind_config::packet::{Assumed, Chosen, DeliveryPolicy, Far, Via, budget_ms, max_loss};
+use tradewind_config::packet::{Assumed, Chosen, DeliveryPolicy, Remote, Via, budget_ms, max_loss};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
@@ -32,11 +32,11 @@ const MOST_BYTES: usize = 65_507;
 /// The number of the next flow in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The far endpoint and relays of a flow, and the choice of its service.
+/// The remote endpoint and relays of a flow, and the choice of its service.
 #[derive(Debug, Clone)]
 pub struct FlowOptions {
-    /// The far endpoint, which delivers.
-    pub far: Far,
+    /// The remote endpoint, which delivers.
+    pub remote: Remote,
     /// One relay or two before it, in order (forwarding takes more), or the nearest; without any,
     /// the flow is direct.
     pub relays: Via,
@@ -74,18 +74,18 @@ impl std::fmt::Debug for Judge {
 }
 
 impl FlowOptions {
-    /// Returns options for `far` over `relays`, by whichever service meets the budget, with at most
-    /// 0.1 % late or lost.
+    /// Returns options for `remote` over `relays`, by whichever service meets the budget, with at
+    /// most 0.1 % late or lost.
     #[must_use]
-    pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
-        let (far, relays) = (far.into(), relays.into());
+    pub fn new(remote: impl Into<Remote>, relays: impl Into<Via>) -> Self {
+        let (remote, relays) = (remote.into(), relays.into());
         let (service, max_loss) = (None, max_loss());
         let assumed = Assumed::default();
-        Self { far, relays, service, max_loss, assumed, copies: None, judge: None }
+        Self { remote, relays, service, max_loss, assumed, copies: None, judge: None }
     }
 
     fn delivery(self, budget: Duration) -> Result<DeliveryPolicy, NodeError> {
-        let Self { far, relays, service, max_loss, assumed, copies, judge } = self;
+        let Self { remote, relays, service, max_loss, assumed, copies, judge } = self;
         let mut copies = copies.or_else(|| judge.map(|_| Chosen::default()));
         copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
@@ -98,7 +98,7 @@ impl FlowOptions {
             fragment: false,
         };
         let max_loss = is_auto.then_some(max_loss);
-        let delivery = DeliveryPolicy { far, relays, carriage, max_loss, copies, assumed };
+        let delivery = DeliveryPolicy { remote, relays, carriage, max_loss, copies, assumed };
         delivery.check()?;
         delivery.copies.iter().try_for_each(|chosen| chosen.check(false))?;
         Ok(delivery)
@@ -141,10 +141,10 @@ pub struct Flow {
 }
 
 impl Node {
-    /// Begins a flow to `destination`, which the far endpoint of `options` delivers to, whose
+    /// Begins a flow to `destination`, which the remote endpoint of `options` delivers to, whose
     /// packets are to arrive within `budget`.
     ///
-    /// It returns at once; datagrams sent before the far endpoint has answered are lost
+    /// It returns at once; datagrams sent before the remote endpoint has answered are lost
     /// ([`Flow::wait_open`]).
     ///
     /// # Errors
@@ -239,8 +239,8 @@ impl Flow {
         self.number
     }
 
-    /// Waits until the session with the far endpoint is open, `timeout` at most; returns whether it
-    /// is.
+    /// Waits until the session with the remote endpoint is open, `timeout` at most; returns whether
+    /// it is.
     ///
     /// # Errors
     /// [`FlowError::Ended`].
@@ -318,8 +318,8 @@ impl Flow {
     }
 
     /// Returns the longest datagram that the Internet path takes at any time, once that is known.
-    /// Longer ones are lost: all of them while the far endpoint does not know the flow, later those
-    /// more than 22 bytes longer.
+    /// Longer ones are lost: all of them while the remote endpoint does not know the flow, later
+    /// those more than 22 bytes longer.
     #[must_use]
     pub fn longest(&self) -> Option<usize> {
         usize::try_from(self.status(Direction::Sent)?.longest?).ok()

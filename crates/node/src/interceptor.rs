@@ -1,8 +1,8 @@
-//! Kernel rules that intercept applications' packets while there is a far endpoint to carry them
+//! Kernel rules that intercept applications' packets while there is a remote endpoint to carry them
 //! to: datagrams into sockets (TPROXY), whole packets into TUN devices.
 //!
-//! Whatever goes wrong, packets take their original path: the rules are in force only while
-//! the far endpoint answers, the kernel removes them when this process ends, however it ends, and
+//! Whatever goes wrong, packets take their original path: the rules are in force only while the
+//! remote endpoint answers, the kernel removes them when this process ends, however it ends, and
 //! they lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and removing
 //! them starts programs, so a thread of its own does it, and another one renews those in force
 //! meanwhile.
@@ -22,7 +22,7 @@ use tradewind_units::Duration;
 
 use crate::ticks::AllTicks;
 
-/// Interval of the checks whether the far endpoints answer.
+/// Interval of the checks whether the remote endpoints answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Checks before rules that the kernel refused are tried again: 5 s.
 const LOOKS_BEFORE_AGAIN: u32 = 100;
@@ -36,7 +36,7 @@ pub(crate) struct Gate {
     redirect: Redirect,
     /// For packets one flag for each range, otherwise one for all.
     is_open: Vec<AtomicBool>,
-    /// Of a TUN device: the longest packet that its far endpoints' paths take. Of datagrams: the
+    /// Of a TUN device: the longest packet that its remote endpoints' paths take. Of datagrams: the
     /// longest that is intercepted.
     mtu: AtomicU16,
 }
@@ -255,7 +255,7 @@ impl Rules {
         match (&mut self.in_force, self.gate.is_open()) {
             (Some(set), true) => set.follow(&self.gate, self.mtu)?,
             (Some(_), false) => {
-                tracing::warn!("the far gateway is silent: {what} go their old way");
+                tracing::warn!("the remote gateway is silent: {what} go their old way");
                 self.in_force = None;
             }
             (None, true) => {

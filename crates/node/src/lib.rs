@@ -8,11 +8,11 @@
 //! Internet and over relays meet.
 //!
 //! A packet's path: an application writes to a local UDP port; as a datagram of the *conversation*
-//! that its address belongs to it is sealed for the far endpoint (`session`, end to end), and the
-//! sealed datagram goes over the Internet as it is, to the first relay as the payload of an
-//! *overlay path*, or both. Relays forward it by label, from session to session; the far endpoint
-//! accepts the first copy and writes it to the application's address. A program that links this
-//! crate has [`Flow`]s instead of ports.
+//! that its address belongs to it is sealed for the remote endpoint (`session`, end to end), and
+//! the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
+//! *overlay path*, or both. Relays forward it by label, from session to session; the remote
+//! endpoint accepts the first copy and writes it to the application's address. A program that links
+//! this crate has [`Flow`]s instead of ports.
 //!
 //! | module | holds |
 //! |---|---|
@@ -65,8 +65,8 @@ use std::thread::JoinHandle;
 
 use tradewind_config::ConfigError;
 pub use tradewind_config::packet::{
-    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, Intercepted,
-    LegSeal, Path, Recipient, RelayServices, Rendezvous, ServiceCosts, TrafficSource, Tunnel, Via,
+    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Group, GroupMember, Intercepted, LegSeal,
+    Path, Recipient, RelayServices, Remote, Rendezvous, ServiceCosts, TrafficSource, Tunnel, Via,
 };
 use tradewind_net::interception;
 use tradewind_net::udp::{UdpOptions, UdpPort, shortfall_without_rights};

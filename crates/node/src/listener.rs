@@ -1,9 +1,9 @@
 //! The accepting side of flows: a program that links this crate and to which others' conversations
 //! are delivered.
 //!
-//! It is the counterpart of [`Node::register`] at the sender. The program is its own far endpoint:
-//! the sender holds a grant that covers the destination, and the node's policy covers it, too. No
-//! socket need listen there, and the address may be one that no host has.
+//! It is the counterpart of [`Node::register`] at the sender. The program is its own remote
+//! endpoint: the sender holds a grant that covers the destination, and the node's policy covers it,
+//! too. No socket need listen there, and the address may be one that no host has.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

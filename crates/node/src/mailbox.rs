@@ -39,7 +39,7 @@ struct Inside {
     outgoing: Vec<Outgoing>,
     /// Datagrams that were dropped since `incoming` was full.
     overrun: u64,
-    /// Set while the session with the far endpoint is open.
+    /// Set while the session with the remote endpoint is open.
     is_open: bool,
     /// The reason why the flow has ended.
     end: Option<&'static str>,
@@ -128,14 +128,14 @@ impl Mailbox {
         }
     }
 
-    /// Returns whether the session with the far endpoint is open, or opens within `timeout`; for
+    /// Returns whether the session with the remote endpoint is open, or opens within `timeout`; for
     /// the flow.
     pub(crate) fn wait_open(&self, timeout: Duration) -> Result<bool, &'static str> {
         let inside = self.wait(timeout, |inside| inside.is_open || inside.end.is_some());
         inside.end.map_or(Ok(inside.is_open), Err)
     }
 
-    /// Sets whether the session with the far endpoint is open; for the worker.
+    /// Sets whether the session with the remote endpoint is open; for the worker.
     pub(crate) fn set_open(&self, is_open: bool) {
         let mut inside = self.lock();
         if inside.is_open != is_open {

@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn endpoints_are_found_by_id_and_identity() {
-        let [relay, far] = [1, 2].map(text);
+        let [relay, remote] = [1, 2].map(text);
         let file = format!(
-            "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far}, relays = [{{ {relay}, \
-             round_trip = '8 ms' }}] }}]"
+            "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {remote}, \
+             relays = [{{ {relay}, round_trip = '8 ms' }}] }}]"
         );
         let members = Members::parse(&file).unwrap();
         let berlin = members.endpoint("berlin").unwrap();
@@ -308,9 +308,9 @@ mod tests {
     fn members_have_several_addresses() {
         let identity = |number| IdentityKey::from_entropy([number; 32]).public();
         let addresses = "address = ['192.0.2.1:7001', '[2001:db8::1]:7001']";
-        let [relay, far] =
+        let [relay, remote] =
             [1, 2].map(|number| format!("{addresses}, identity = '{}'", identity(number)));
-        let text = format!("relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far} }}]");
+        let text = format!("relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {remote} }}]");
         let members = Members::parse(&text).unwrap();
         let first: SocketAddr = "192.0.2.1:7001".parse().unwrap();
         assert_eq!((members.relays[0].address, members.endpoints[0].address), (first, first));

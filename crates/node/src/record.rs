@@ -33,7 +33,7 @@ pub struct ConversationRecord {
     /// Identity that holds the grant.
     pub gateway: Option<String>,
     /// Identity of the other endpoint.
-    pub far: Option<String>,
+    pub remote: Option<String>,
     /// The application's address, as far as it is known here.
     pub source: Option<SocketAddr>,
     /// The address from which it came: the application's, or that of the gateway of the other side.

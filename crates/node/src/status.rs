@@ -86,12 +86,12 @@ pub enum Direction {
 pub struct FlowStatus {
     /// The direction: sent or received here.
     pub direction: Direction,
-    /// The far gateway's identity.
-    pub far: String,
+    /// The remote gateway's identity.
+    pub remote: String,
     /// The address that applications write to, at the gateway where conversations begin; a flow of
     /// a program that links the crate has none.
     pub listen: Option<SocketAddr>,
-    /// The address to which the far gateway delivers.
+    /// The address to which the remote gateway delivers.
     pub to: Option<SocketAddr>,
     /// The service that carries it now.
     pub service: String,
@@ -187,11 +187,11 @@ pub struct EndpointStatus {
 /// A refusal by another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalStatus {
-    /// The far gateway.
-    pub far: String,
+    /// The remote gateway.
+    pub remote: String,
     /// The subject: an overlay `path` there, or each `conversation` with it.
     pub what: String,
-    /// The node that refuses it: the far gateway or a relay.
+    /// The node that refuses it: the remote gateway or a relay.
     pub by: String,
     /// The reason.
     pub reason: String,

@@ -25,14 +25,14 @@ fn at(node: &Node, last: u8) -> SocketAddr {
     ([127, 0, 0, last], node.address().port()).into()
 }
 
-fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
+fn near(remote: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
     let paths = if relays.is_empty() { Paths::Both } else { Paths::Overlay };
     let service = if relays.is_empty() { Service::Direct } else { Service::Forwarding };
     let to = echo();
     let path = Path {
         source: TrafficSource::Port { listen, to },
         delivery: DeliveryPolicy {
-            far: far.into(),
+            remote: remote.into(),
             relays: relays.into(),
             carriage: Carriage {
                 service,
@@ -80,13 +80,13 @@ fn until(what: &str, node: &Node, mut holds: impl FnMut() -> bool) {
 #[test]
 fn nodes_reply_from_addressed_ip() {
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
-    let far = Node::start(plain(4, any, &[2])).unwrap();
+    let remote = Node::start(plain(4, any, &[2])).unwrap();
     let mut relay = NodeConfig { workers: 2, ..plain(2, any, &[]) };
     relay.policy.next_hops.push("127.0.0.2/32:*".parse().unwrap());
     let relay = Node::start(relay).unwrap();
     let hops = vec![hop(at(&relay, 3), 2)];
-    let (near, _) = near(hop(at(&far, 2), 4), hops, any);
-    // Forwarded over the relay alone; its leg to the far gateway moves to another address, too.
+    let (near, _) = near(hop(at(&remote, 2), 4), hops, any);
+    // Forwarded over the relay alone; its leg to the remote gateway moves to another address, too.
     let source = SocketAddr::from(([127, 0, 0, 9], near.local_addresses()[0].port()));
     let application = application(source);
     until("the first answer", &near, || is_answered(&application, 0));
@@ -98,8 +98,8 @@ fn nodes_reply_from_addressed_ip() {
 
 #[test]
 fn moved_gateway_is_found_at_configured_address() {
-    let far = Node::start(plain(4, loopback(), &[])).unwrap();
-    let wire = Wire::to(far.address());
+    let remote = Node::start(plain(4, loopback(), &[])).unwrap();
+    let wire = Wire::to(remote.address());
     let (near, _) = near(hop(wire.address, 4), Vec::new(), loopback());
     let application = application(near.local_addresses()[0]);
     until("the first answer", &near, || is_answered(&application, 0));
@@ -123,8 +123,8 @@ fn gateway_has_neighbours_of_both_families() {
     let grant = grant(identity(1).public(), "127.0.0.0/8:*");
     let near = Node::start(NodeConfig::of_application(identity(1), grant)).unwrap();
     for (number, listen) in [(4, "127.0.0.1:0"), (5, "[::1]:0")] {
-        let far = Node::start(plain(number, listen.parse().unwrap(), &[])).unwrap();
-        let options = FlowOptions::new(hop(far.address(), number), Vec::new());
+        let remote = Node::start(plain(number, listen.parse().unwrap(), &[])).unwrap();
+        let options = FlowOptions::new(hop(remote.address(), number), Vec::new());
         let flow = near.register(echo(), Duration::ZERO, options).unwrap();
         assert!(flow.wait_open(TEST_TIMEOUT).unwrap(), "{listen}: {:?}", near.snapshot());
     }
@@ -133,7 +133,7 @@ fn gateway_has_neighbours_of_both_families() {
 /// A neighbour of which one address leads nowhere, whichever comes first.
 #[test]
 fn answering_address_is_used() {
-    let (relay, far) = (
+    let (relay, remote) = (
         Node::start(plain(2, loopback(), &[])).unwrap(),
         Node::start(plain(4, loopback(), &[2])).unwrap(),
     );
@@ -146,9 +146,9 @@ fn answering_address_is_used() {
     };
     for is_first in [true, false] {
         let text = format!(
-            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {}\nrelays = [{}]\nservice = 'caching'",
+            "listen = '127.0.0.1:0'\nto = '{}'\nremote = {}\nrelays = [{}]\nservice = 'caching'",
             echo(),
-            placed(&far, 4, is_first),
+            placed(&remote, 4, is_first),
             placed(&relay, 2, is_first)
         );
         let packet = text.parse::<toml::Table>().unwrap().into();
@@ -157,7 +157,7 @@ fn answering_address_is_used() {
         let near = Node::start(config).unwrap();
         let application = application(near.local_addresses()[0]);
         until("an answer", &near, || is_answered(&application, 1));
-        // The path's header names the first address of the far gateway to the relay.
+        // The path's header names the first address of the remote gateway to the relay.
         if is_first {
             until("copies", &near, || is_answered(&application, 2) && near.snapshot().copied > 10);
         }
@@ -181,10 +181,10 @@ fn echo_that_remembers() -> (SocketAddr, Arc<Mutex<BTreeSet<SocketAddr>>>) {
 
 /// Packets over the Internet alone, and those that are numbered, of one flow.
 #[test]
-fn far_port_is_stable_across_addresses() {
-    let far = Node::start(plain(4, loopback(), &[2])).unwrap();
+fn remote_port_is_stable_across_addresses() {
+    let remote = Node::start(plain(4, loopback(), &[2])).unwrap();
     let relay = Node::start(plain(2, loopback(), &[])).unwrap();
-    let ways = [Wire::to(far.address()), Wire::to(far.address())];
+    let ways = [Wire::to(remote.address()), Wire::to(remote.address())];
     let (to, sources) = echo_that_remembers();
     for (service, relays) in [
         ("direct", String::new()),
@@ -200,7 +200,7 @@ fn far_port_is_stable_across_addresses() {
         let [one, other] = ways.each_ref().map(|way| way.address);
         let text = format!(
             "listen = '127.0.0.1:0'\nto = '{to}'\n{relays}\nservice = '{service}'\n\
-             far = {{ address = ['{one}', '{other}'], identity = '{}' }}",
+             remote = {{ address = ['{one}', '{other}'], identity = '{}' }}",
             identity(4).public()
         );
         let packet = text.parse::<toml::Table>().unwrap().into();

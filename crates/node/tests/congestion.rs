@@ -1,7 +1,7 @@
 //! Congestion marks of a TUN device's packets for losses that their sender does not notice: client,
-//! near gateway, far gateway with a relay on its host, and server in a row. The far gateway's host
-//! drops a share of the packets over the Internet path; the relay recovers them, and they are
-//! marked as having met congestion.
+//! local gateway, remote gateway with a relay on its host, and server in a row. The remote
+//! gateway's host drops a share of the packets over the Internet path; the relay recovers them, and
+//! they are marked as having met congestion.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -26,15 +26,15 @@ fn main() {
 }
 
 fn check(row: &Row) {
-    let _relay = Process::start(&row.far, &relay());
-    let _far = Process::start(&row.far, &far_gateway());
+    let _relay = Process::start(&row.remote, &relay());
+    let _remote = Process::start(&row.remote, &remote_gateway());
     let _near = Process::start(&row.near, &near_gateway());
     let _server = row.server.run(|| UdpSocket::bind(SERVER).unwrap()).unwrap();
     let client = row.client.run(|| connected_to(SERVER)).unwrap();
     // Packets on the original path would arrive unmarked, and count as if they had come over the
     // Internet.
     nft(
-        &row.far,
+        &row.remote,
         "table inet closed { chain passing { type filter hook forward priority 0; iifname left \
          oifname right drop; }; }",
     );
@@ -52,9 +52,9 @@ fn check(row: &Row) {
         counted(&row.server, "met") <= by_chance,
         "nothing was lost, though some may have been late"
     );
-    // A fifth of the packets from the near gateway itself, and not over the relay.
+    // A fifth of the packets from the local gateway itself, and not over the relay.
     nft(
-        &row.far,
+        &row.remote,
         "table inet lossy { chain coming { type filter hook input priority 0; ip saddr 10.89.1.1 \
          udp dport 7001 numgen random mod 5 0 drop; }; }",
     );
@@ -81,7 +81,7 @@ fn relay() -> String {
     )
 }
 
-fn far_gateway() -> String {
+fn remote_gateway() -> String {
     let (operator, relay) = (operator().public(), identity(2).public());
     format!(
         "[packet_endpoint]
@@ -94,11 +94,11 @@ fn far_gateway() -> String {
 }
 
 fn near_gateway() -> String {
-    let (far, relay) = (identity(4).public(), identity(2).public());
+    let (remote, relay) = (identity(4).public(), identity(2).public());
     format!(
         "[[packet]]
         tun = {{ name = 'tw0', destinations = ['{DESTINATIONS}'] }}
-        far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
+        remote = {{ address = '10.89.1.2:7001', identity = '{remote}' }}
         relays = [{{ address = '10.89.1.2:7002', identity = '{relay}' }}]
         service = 'caching'
         budget = '2 s'

@@ -21,20 +21,21 @@ const GAP: Duration = Duration::from_millis(4);
 const LONG: usize = 1000;
 const SHORT: usize = 60;
 
-/// A far gateway behind a wire, two relays, and an application that keeps the numbers that arrive.
+/// A remote gateway behind a wire, two relays, and an application that keeps the numbers that
+/// arrive.
 struct World {
     relays: Vec<Node>,
-    far: Node,
+    remote: Node,
     wire: Wire,
     to: SocketAddr,
     came: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 fn world() -> World {
-    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays: Vec<Node> =
         (2..4).map(|number| Node::start(plain(number, loopback(), &[2])).unwrap()).collect();
-    let wire = Wire::to(far.address());
+    let wire = Wire::to(remote.address());
     let socket = UdpSocket::bind(application()).unwrap();
     let (to, came) = (socket.local_addr().unwrap(), Arc::default());
     let received: Arc<Mutex<BTreeSet<u32>>> = Arc::clone(&came);
@@ -46,7 +47,7 @@ fn world() -> World {
             }
         }
     });
-    World { relays, far, wire, to, came }
+    World { relays, remote, wire, to, came }
 }
 
 /// Returns RTP with its number in the time stamp, and a key frame of H.264 or a part between two.
@@ -60,7 +61,7 @@ fn rtp(number: u32, length: usize, is_key: bool) -> Vec<u8> {
 }
 
 impl World {
-    /// Returns a gateway before the far one, and an application that writes to it.
+    /// Returns a gateway before the remote one, and an application that writes to it.
     fn gateway(&self, packet: &str, endpoint: &str) -> (Node, UdpSocket) {
         let hop = |address: SocketAddr, number: u8| {
             format!("{{ address = '{address}', identity = '{}' }}", identity(number).public())
@@ -72,7 +73,7 @@ impl World {
             .map(|(relay, number)| hop(relay.address(), number))
             .collect();
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {}\nrelays = [{}]\nservice = \
+            "listen = '127.0.0.1:0'\nto = '{}'\nremote = {}\nrelays = [{}]\nservice = \
              'caching'\nbudget = '3 s'\n{packet}",
             self.to,
             hop(self.wire.address, 4),
@@ -93,7 +94,7 @@ impl World {
     fn until(&self, what: &str, next: &mut u32, send: impl Fn(u32), holds: impl Fn() -> bool) {
         let begun = Instant::now();
         while !holds() {
-            let snapshots = || (self.far.snapshot(), self.relays[1].snapshot());
+            let snapshots = || (self.remote.snapshot(), self.relays[1].snapshot());
             assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {:?}", snapshots());
             send(*next);
             *next += 1;
@@ -145,7 +146,7 @@ fn only_key_frames_are_recovered() {
     let usual = |number| send(number, SHORT, false);
     world.until("key frames", &mut next, usual, || world.has_most(&keys));
     assert!(!others.iter().any(|number| world.has(*number)), "what had no copy came back");
-    assert!(world.far.snapshot().recovered_cache > 20);
+    assert!(world.remote.snapshot().recovered_cache > 20);
 }
 
 #[test]
@@ -258,10 +259,10 @@ fn invalid_copy_rules_are_refused() {
     let world = world();
     let refused = |packet: &str| {
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = '{}', identity = '{}' \
+            "listen = '127.0.0.1:0'\nto = '{}'\nremote = {{ address = '{}', identity = '{}' \
              }}\n{packet}",
             world.to,
-            world.far.address(),
+            world.remote.address(),
             identity(4).public()
         );
         let section = section.parse::<toml::Table>().unwrap().into();

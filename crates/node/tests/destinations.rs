@@ -1,6 +1,6 @@
 //! Destinations that are forbidden although rules cover them, and sources that packets must not
-//! claim: client, near gateway, far gateway and server in a row, each in a network namespace of its
-//! own.
+//! claim: client, local gateway, remote gateway and server in a row, each in a network namespace of
+//! its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -22,17 +22,17 @@ use tradewind_node::Node;
 type Test = fn(&Row);
 const TESTS: [(&str, Test); 6] = [
     ("ungranted_sources_are_dropped", sources_are_granted),
-    ("far_host_deliveries_are_refused", local_host_is_refused),
-    ("conversation_ends_when_far_host_gets_address", local_host_comes_later),
-    ("far_host_deliveries_need_a_rule", local_host_is_named),
+    ("remote_host_deliveries_are_refused", local_host_is_refused),
+    ("conversation_ends_when_remote_host_gets_address", local_host_comes_later),
+    ("remote_host_deliveries_need_a_rule", local_host_is_named),
     ("returned_deliveries_are_not_intercepted", returned_go_on),
     ("deliveries_are_not_intercepted", deliveries_are_not_intercepted),
 ];
 
 const RANGES: [&str; 2] = ["10.89.2.0/24:*", "[fd89:2::]/64:*"];
-/// The server, and the far host itself, by family.
+/// The server, and the remote host itself, by family.
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
-const FAR: [&str; 2] = ["10.89.2.1:9000", "[fd89:2::1]:9000"];
+const REMOTE: [&str; 2] = ["10.89.2.1:9000", "[fd89:2::1]:9000"];
 
 fn main() {
     if std::env::args().any(|word| word == "--list") {
@@ -80,25 +80,26 @@ fn services(host: &Namespace) -> Arc<AtomicUsize> {
     came
 }
 
-/// Returns a far gateway that delivers to `destinations`; `more` is appended to its configuration.
-fn far_gateway(row: &Row, destinations: &[&str], more: &str) -> Node {
+/// Returns a remote gateway that delivers to `destinations`; `more` is appended to its
+/// configuration.
+fn remote_gateway(row: &Row, destinations: &[&str], more: &str) -> Node {
     let text = format!(
         "listen = '0.0.0.0:7001'\noperators = ['{}']\ndestinations = {destinations:?}\n{more}",
         operator().public()
     );
     let endpoint: toml::Table = text.parse().unwrap();
     let config = of_gateway(&[], Some(&endpoint.into()), identity(4), None).unwrap();
-    row.far.run(|| Node::start(config)).unwrap().unwrap()
+    row.remote.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// Returns a near gateway with a port on loopback for each of `to`.
+/// Returns a local gateway with a port on loopback for each of `to`.
 fn near_gateway(row: &Row, to: &[&str]) -> Node {
-    let far = identity(4).public();
+    let remote = identity(4).public();
     let packets: Vec<toml::Value> = (to.iter())
         .map(|to| {
             let text = format!(
-                "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ address = '10.89.1.2:7001', \
-                 identity = '{far}' }}"
+                "listen = '127.0.0.1:0'\nto = '{to}'\nremote = {{ address = '10.89.1.2:7001', \
+                 identity = '{remote}' }}"
             );
             text.parse::<toml::Table>().unwrap().into()
         })
@@ -108,7 +109,7 @@ fn near_gateway(row: &Row, to: &[&str]) -> Node {
     row.near.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// Returns applications at the near gateway's ports.
+/// Returns applications at the local gateway's ports.
 fn applications(row: &Row, near: &Node) -> Vec<UdpSocket> {
     let ports = near.local_addresses();
     let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
@@ -131,23 +132,24 @@ fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usi
     replies
 }
 
-/// Returns a near gateway that intercepts datagrams to the server, with a grant for packets of
+/// Returns a local gateway that intercepts datagrams to the server, with a grant for packets of
 /// `sources`.
 fn intercepting_gateway(row: &Row, sources: &str, section: &str) -> Node {
-    let far = identity(4).public();
-    let text = format!("{section}\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}");
+    let remote = identity(4).public();
+    let text =
+        format!("{section}\nremote = {{ address = '10.89.1.2:7001', identity = '{remote}' }}");
     let packet = text.parse::<toml::Table>().unwrap().into();
     let grant = Some(grant_with_sources(identity(1).public(), &RANGES.join(" "), sources));
     let config = of_gateway(&[packet], None, identity(1), grant).unwrap();
     row.near.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// Writes from the client to the server until the far gateway has counted enough.
-fn write_until(row: &Row, far: &Node, what: impl Fn(tradewind_node::Snapshot) -> u64) {
+/// Writes from the client to the server until the remote gateway has counted enough.
+fn write_until(row: &Row, remote: &Node, what: impl Fn(tradewind_node::Snapshot) -> u64) {
     let clients = row.client.run(|| SERVERS.map(connected_to)).unwrap();
-    let (before, begun) = (what(far.snapshot()), Instant::now());
-    while what(far.snapshot()) < before + 10 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", far.snapshot());
+    let (before, begun) = (what(remote.snapshot()), Instant::now());
+    while what(remote.snapshot()) < before + 10 {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", remote.snapshot());
         for client in &clients {
             let _refused = client.send(b"any");
             let _answer = client.recv(&mut [0; 16]);
@@ -163,84 +165,84 @@ fn sources_are_granted(row: &Row) {
     let puts_out = "tun = { name = 'tw1', sources = ['10.89.0.0/24:*', '[fd89::]/64:*'] }";
     for (section, more) in [(&tproxy, keeps), (&tun, puts_out)] {
         for sources in ["", "10.89.7.0/24 fd89:7::/64"] {
-            let far = far_gateway(row, &RANGES, more);
+            let remote = remote_gateway(row, &RANGES, more);
             let near = intercepting_gateway(row, sources, section);
-            write_until(row, &far, |counts| counts.foreign_sources);
-            assert_eq!(far.snapshot().delivered, 0, "{section} under {sources:?}");
+            write_until(row, &remote, |counts| counts.foreign_sources);
+            assert_eq!(remote.snapshot().delivered, 0, "{section} under {sources:?}");
             let begun = Instant::now();
-            while far.report().foreign_sources == 0 {
+            while remote.report().foreign_sources == 0 {
                 assert!(begun.elapsed() < TEST_TIMEOUT, "the report does not tell");
             }
             drop(near);
         }
-        let far = far_gateway(row, &RANGES, more);
+        let remote = remote_gateway(row, &RANGES, more);
         let near = intercepting_gateway(row, granted, section);
-        write_until(row, &far, |counts| counts.delivered);
-        assert_eq!(far.snapshot().foreign_sources, 0, "{section}");
+        write_until(row, &remote, |counts| counts.delivered);
+        assert_eq!(remote.snapshot().foreign_sources, 0, "{section}");
         drop(near);
     }
 }
 
 fn local_host_is_refused(row: &Row) {
-    let (at_far, _at_server) = (services(&row.far), services(&row.server));
-    let far = far_gateway(row, &RANGES, "");
-    let near = near_gateway(row, &[FAR[0], FAR[1], SERVERS[0], SERVERS[1]]);
+    let (at_remote, _at_server) = (services(&row.remote), services(&row.server));
+    let remote = remote_gateway(row, &RANGES, "");
+    let near = near_gateway(row, &[REMOTE[0], REMOTE[1], SERVERS[0], SERVERS[1]]);
     let applications = applications(row, &near);
     let replies = talk(&applications, |replies| replies[2..].iter().all(|replies| *replies >= 20));
-    assert_eq!(replies[..2], [0, 0], "the far gateway's own host has answered");
-    assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
-    assert!(far.snapshot().dropped > 0);
+    assert_eq!(replies[..2], [0, 0], "the remote gateway's own host has answered");
+    assert_eq!(at_remote.load(Relaxed), 0, "its own host was reached");
+    assert!(remote.snapshot().dropped > 0);
 }
 
 fn local_host_comes_later(row: &Row) {
-    let (at_far, at_server) = (services(&row.far), services(&row.server));
-    let far = far_gateway(row, &RANGES, "");
+    let (at_remote, at_server) = (services(&row.remote), services(&row.server));
+    let remote = remote_gateway(row, &RANGES, "");
     let near = near_gateway(row, &SERVERS);
     let applications = applications(row, &near);
     talk(&applications, |replies| replies.iter().all(|replies| *replies > 0));
-    let before = far.snapshot().dropped;
+    let before = remote.snapshot().dropped;
     let addresses = ["addr add 10.89.2.2/32 dev lo", "addr add fd89:2::2/128 dev lo nodad"];
-    batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
+    batch(&row.remote, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
     // A reply may be in flight.
     let (answered, begun) = (at_server.load(Relaxed), Instant::now());
-    while far.snapshot().dropped < before + 40 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", far.snapshot());
+    while remote.snapshot().dropped < before + 40 {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", remote.snapshot());
         applications.iter().for_each(|application| drop(application.send(b"any")));
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
+    assert_eq!(at_remote.load(Relaxed), 0, "its own host was reached");
     assert!(at_server.load(Relaxed) <= answered + 2);
     // They begin anew once the server's addresses are no longer local.
     let addresses = ["addr del 10.89.2.2/32 dev lo", "addr del fd89:2::2/128 dev lo"];
-    batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
+    batch(&row.remote, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
     talk(&applications, |replies| replies.iter().all(|replies| *replies > 1));
 }
 
 fn local_host_is_named(row: &Row) {
-    let _at_far = services(&row.far);
-    let _far = far_gateway(row, &["10.89.2.1/32:9000", "[fd89:2::1]/128:9000"], "");
-    let near = near_gateway(row, &FAR);
+    let _at_remote = services(&row.remote);
+    let _remote = remote_gateway(row, &["10.89.2.1/32:9000", "[fd89:2::1]/128:9000"], "");
+    let near = near_gateway(row, &REMOTE);
     talk(&applications(row, &near), |replies| replies.iter().all(|replies| *replies > 0));
 }
 
 /// Most datagrams that were sent before a count and intercepted after it.
 const IN_FLIGHT: usize = 100;
 
-/// The far gateway's path to the client leads through the near one, which intercepts packets to it;
-/// and so does the client's path to the server through the far one.
+/// The remote gateway's path to the client leads through the near one, which intercepts packets to
+/// it; and so does the client's path to the server through the remote one.
 fn returned_go_on(row: &Row) {
     let at_client = services(&row.client);
     let ranges = ["10.89.0.0/24:*", "[fd89::]/64:*"];
     let packet = format!(
         "tproxy = {{ destinations = {ranges:?} }}
-        far = {{ address = '10.89.1.2:7001', identity = '{}' }}",
+        remote = {{ address = '10.89.1.2:7001', identity = '{}' }}",
         identity(4).public()
     );
     let packet: toml::Value = packet.parse::<toml::Table>().unwrap().into();
     // Of all rounds: datagrams of one may be received in the next.
     let mut sent_before = 0;
     for preserves in ["", "preserve_source = ['10.89.2.0/24:*', '[fd89:2::]/64:*']"] {
-        let far = far_gateway(row, &ranges, preserves);
+        let remote = remote_gateway(row, &ranges, preserves);
         let (clients, servers) = (ranges.join(" "), "10.89.2.0/24 fd89:2::/64");
         let grant = Some(grant_with_sources(identity(1).public(), &clients, servers));
         let packets = std::slice::from_ref(&packet);
@@ -250,10 +252,10 @@ fn returned_go_on(row: &Row) {
         let mut sent = 0;
         for server in servers.unwrap() {
             let mut until_delivered = |count: u64| {
-                let (before, begun) = (far.snapshot().delivered, Instant::now());
+                let (before, begun) = (remote.snapshot().delivered, Instant::now());
                 let sent_before = sent;
-                while far.snapshot().delivered < before + count {
-                    assert!(begun.elapsed() < TEST_TIMEOUT, "{sent} sent, {:?}", far.snapshot());
+                while remote.snapshot().delivered < before + count {
+                    assert!(begun.elapsed() < TEST_TIMEOUT, "{sent} sent, {:?}", remote.snapshot());
                     server.send(b"any").unwrap();
                     sent += 1;
                     let _reply = server.recv(&mut [0; 16]);
@@ -262,7 +264,7 @@ fn returned_go_on(row: &Row) {
             };
             until_delivered(1);
             // From here on each datagram is intercepted once, and so is its answer.
-            let counts = || [near.snapshot().taken, far.snapshot().taken];
+            let counts = || [near.snapshot().taken, remote.snapshot().taken];
             let before = counts();
             let most = until_delivered(300) + IN_FLIGHT;
             let more = counts().into_iter().zip(before).map(|(now, before)| now - before);
@@ -276,11 +278,11 @@ fn returned_go_on(row: &Row) {
     }
 }
 
-/// A near gateway that intercepts its own host's datagrams to the server, and delivers others'
+/// A local gateway that intercepts its own host's datagrams to the server, and delivers others'
 /// there.
 fn deliveries_are_not_intercepted(row: &Row) {
     let packet = |text: String| toml::Value::from(text.parse::<toml::Table>().unwrap());
-    let (near_key, far_key, operator) = (identity(1), identity(4), operator().public());
+    let (near_key, remote_key, operator) = (identity(1), identity(4), operator().public());
     let endpoint = |listen: &str| {
         packet(format!(
             "listen = '{listen}'\noperators = ['{operator}']\ndestinations = {RANGES:?}"
@@ -288,29 +290,29 @@ fn deliveries_are_not_intercepted(row: &Row) {
     };
     let grant_of =
         |key: &tradewind_grant::IdentityKey| Some(grant(key.public(), &RANGES.join(" ")));
-    let far_packets = SERVERS.map(|to| {
+    let remote_packets = SERVERS.map(|to| {
         packet(format!(
             "listen = '127.0.0.1:0'\nto = '{to}'
-            far = {{ address = '10.89.1.1:7001', identity = '{}' }}",
+            remote = {{ address = '10.89.1.1:7001', identity = '{}' }}",
             near_key.public()
         ))
     });
-    let (listen, grant) = (endpoint("0.0.0.0:7001"), grant_of(&far_key));
-    let far = of_gateway(&far_packets, Some(&listen), far_key.clone(), grant).unwrap();
-    let far = row.far.run(|| Node::start(far)).unwrap().unwrap();
+    let (listen, grant) = (endpoint("0.0.0.0:7001"), grant_of(&remote_key));
+    let remote = of_gateway(&remote_packets, Some(&listen), remote_key.clone(), grant).unwrap();
+    let remote = row.remote.run(|| Node::start(remote)).unwrap().unwrap();
     let near_packet = packet(format!(
         "tproxy = {{ destinations = {RANGES:?}, local_output = true }}
-        far = {{ address = '10.89.1.2:7001', identity = '{}' }}",
-        far_key.public()
+        remote = {{ address = '10.89.1.2:7001', identity = '{}' }}",
+        remote_key.public()
     ));
     let grant = grant_of(&near_key);
     let near = of_gateway(&[near_packet], Some(&listen), near_key, grant).unwrap();
     let near = row.near.run(|| Node::start(near)).unwrap().unwrap();
     // The rules are in force once the host's own datagrams are intercepted.
     let own = row.near.run(|| SERVERS.map(connected_to)).unwrap();
-    let ports = far.local_addresses();
+    let ports = remote.local_addresses();
     let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
-    let others: Vec<UdpSocket> = row.far.run(|| ports.iter().map(socket).collect()).unwrap();
+    let others: Vec<UdpSocket> = row.remote.run(|| ports.iter().map(socket).collect()).unwrap();
     let write_to = |sockets: &[UdpSocket], holds: &dyn Fn() -> bool| {
         let begun = Instant::now();
         while !holds() {

@@ -51,18 +51,18 @@ fn first_burst_is_recovered() {
 /// A flow that a program registers while another has the path open is protected from its beginning.
 #[test]
 fn first_burst_of_later_flow_is_recovered() {
-    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[2])).unwrap());
-    let wire = Wire::to(far.address());
+    let wire = Wire::to(remote.address());
     let grant = grant(identity(1).public(), "127.0.0.0/8:*");
     let config = NodeConfig::of_application(identity(1), grant);
     let node = Node::start(NodeConfig { listen: loopback(), ..config }).unwrap();
-    let snapshots = || [&node, &far, &relays[0], &relays[1]].map(Node::snapshot);
+    let snapshots = || [&node, &remote, &relays[0], &relays[1]].map(Node::snapshot);
     let register = |to| {
         let hops = relays.iter().zip(2..).map(|(relay, number)| hop(relay.address(), number));
-        let (far, hops) = (hop(wire.address, 4), hops.collect::<Vec<_>>());
+        let (remote, hops) = (hop(wire.address, 4), hops.collect::<Vec<_>>());
         let options =
-            FlowOptions { service: Some(Service::Caching), ..FlowOptions::new(far, hops) };
+            FlowOptions { service: Some(Service::Caching), ..FlowOptions::new(remote, hops) };
         let flow = node.register(to, Duration::from_millis(500), options).unwrap();
         assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         flow

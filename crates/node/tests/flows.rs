@@ -23,23 +23,23 @@ const GAP: Duration = Duration::from_millis(4);
 struct World {
     application: Node,
     relays: Vec<Node>,
-    far: Node,
-    /// The Internet in front of the far endpoint.
+    remote: Node,
+    /// The Internet in front of the remote endpoint.
     wire: Wire,
     echo: SocketAddr,
 }
 
 fn world() -> World {
-    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays: Vec<Node> = [2, 3]
         .into_iter()
         .map(|number| Node::start(plain(number, loopback(), &[2])).unwrap())
         .collect();
-    let wire = Wire::to(far.address());
+    let wire = Wire::to(remote.address());
     let grant = grant(identity(1).public(), "127.0.0.0/8:*");
     let config = NodeConfig::of_application(identity(1), grant);
     let application = Node::start(NodeConfig { listen: loopback(), ..config }).unwrap();
-    World { application, relays, far, wire, echo: echo() }
+    World { application, relays, remote, wire, echo: echo() }
 }
 
 impl World {
@@ -59,7 +59,7 @@ impl World {
     }
 
     fn describe(&self) -> String {
-        let nodes = [&self.application, &self.far].into_iter().chain(&self.relays);
+        let nodes = [&self.application, &self.remote].into_iter().chain(&self.relays);
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
 
@@ -153,10 +153,10 @@ fn cached_flow_recovers_losses() {
     // On a busy machine a relay may run later than a receiver's last request: that is reported, and
     // nothing else is missing.
     world.until("what was lost", &flow, &mut talk, |talk| {
-        let given_up = world.far.snapshot().lost + world.application.snapshot().lost;
+        let given_up = world.remote.snapshot().lost + world.application.snapshot().lost;
         talk.has(first..first + 200) as u64 + given_up >= 200
     });
-    assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.describe());
+    assert!(world.remote.snapshot().recovered_cache >= 30, "{}", world.describe());
 }
 
 /// Packets out of order are not lost: no congestion is reported, and no packet is requested again.
@@ -255,7 +255,7 @@ fn contradictory_options_are_refused() {
         refused(caching, BUDGET).unwrap(),
         "relays: missing; expected at least one, or `service = \"direct\"`"
     );
-    let outcome = world.far.register(world.echo, BUDGET, world.options());
+    let outcome = world.remote.register(world.echo, BUDGET, world.options());
     assert_eq!(outcome.unwrap_err().to_string(), "grant: missing, and there are flows");
     let flow = world.register(world.options());
     assert_eq!(flow.send(&[0; 65_508]), Err(FlowError::TooLong(65_508)));

@@ -23,7 +23,7 @@ use tradewind_packet::sender::Paths;
 struct World {
     near: Node,
     relays: Vec<Node>,
-    far: Node,
+    remote: Node,
     application: UdpSocket,
 }
 
@@ -36,7 +36,7 @@ fn world(carriage: Carriage, destinations: &str) -> World {
     world_through(|first| first, carriage, destinations)
 }
 
-/// Does the same, where the near endpoint reaches the first relay at another address.
+/// Does the same, where the local endpoint reaches the first relay at another address.
 fn world_through(
     first_at: impl FnOnce(SocketAddr) -> SocketAddr,
     carriage: Carriage,
@@ -45,7 +45,7 @@ fn world_through(
     world_sealing([LegSeal::default(); 4], first_at, carriage, destinations)
 }
 
-/// Does the same, with the given seals on the legs of the near endpoint, the relays and the far
+/// Does the same, with the given seals on the legs of the local endpoint, the relays and the remote
 /// endpoint.
 fn world_sealing(
     seals: [LegSeal; 4],
@@ -57,7 +57,7 @@ fn world_sealing(
         let leg_seal = seals[usize::from(number) - 1];
         NodeConfig { leg_seal, ..plain(number, listen, neighbours) }
     };
-    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let second = Node::start(plain(3, loopback(), &[2])).unwrap();
     let first = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
     let near = NodeConfig {
@@ -65,7 +65,7 @@ fn world_sealing(
         paths: vec![Path {
             source: TrafficSource::Port { listen: loopback(), to: echo() },
             delivery: DeliveryPolicy {
-                far: hop(far.address(), 4).into(),
+                remote: hop(remote.address(), 4).into(),
                 relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)].into(),
                 carriage,
                 max_loss: None,
@@ -79,7 +79,7 @@ fn world_sealing(
     let application = UdpSocket::bind(loopback()).unwrap();
     application.connect(near.local_addresses()[0]).unwrap();
     application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    World { near, relays: vec![first, second], far, application }
+    World { near, relays: vec![first, second], remote, application }
 }
 
 impl World {
@@ -104,10 +104,10 @@ impl World {
         while !holds(self) {
             assert!(
                 begun.elapsed() < TEST_TIMEOUT,
-                "{what} did not come: near {:?} first {:?} far {:?}",
+                "{what} did not come: near {:?} first {:?} remote {:?}",
                 self.near.snapshot(),
                 self.relays.first().map(Node::snapshot),
-                self.far.snapshot()
+                self.remote.snapshot()
             );
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -135,7 +135,7 @@ fn both_paths_deliver_once() {
     world.until("packets over relays", |world| {
         world.round_trip(1) && world.relays.iter().all(|relay| relay.snapshot().forwarded > 10)
     });
-    let before = world.far.snapshot();
+    let before = world.remote.snapshot();
     let mut answers = Vec::new();
     for number in 1000..1100u32 {
         world.application.send(&number.to_be_bytes()).unwrap();
@@ -147,7 +147,7 @@ fn both_paths_deliver_once() {
             }
         }
     }
-    world.until("the copies", |world| world.far.snapshot().duplicates >= before.duplicates + 90);
+    world.until("the copies", |world| world.remote.snapshot().duplicates >= before.duplicates + 90);
     let numbers: Vec<u32> = answers.into_iter().filter(|number| *number >= 1000).collect();
     assert_eq!(numbers, (1000..1100).collect::<Vec<_>>());
 }
@@ -210,17 +210,17 @@ fn dead_relay_costs_only_its_path() {
     });
 }
 
-/// Two sections lead to one far endpoint, one of them over a relay that is dead behind one that is
-/// not.
+/// Two sections lead to one remote endpoint, one of them over a relay that is dead behind one that
+/// is not.
 #[test]
 fn failed_path_does_not_block_another() {
-    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
     let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[])).unwrap());
     let dead = UdpSocket::bind(loopback()).unwrap();
     let path = |relays: Vec<tradewind_grant::Hop>| Path {
         source: TrafficSource::Port { listen: loopback(), to: echo() },
         delivery: DeliveryPolicy {
-            far: hop(far.address(), 4).into(),
+            remote: hop(remote.address(), 4).into(),
             relays: relays.into(),
             carriage: over(Paths::Overlay),
             max_loss: None,
@@ -271,7 +271,7 @@ fn uncovered_destinations_are_not_delivered() {
     for number in 0..20 {
         assert!(!world.round_trip(number));
     }
-    assert_eq!(world.far.snapshot().delivered, 0);
+    assert_eq!(world.remote.snapshot().delivered, 0);
     assert_eq!(world.relays[1].snapshot().forwarded, 0);
 }
 
@@ -283,7 +283,7 @@ fn contradictory_config_is_refused() {
         port: 0,
     };
     let delivery = DeliveryPolicy {
-        far: hop("127.0.0.1:7001".parse().unwrap(), 4).into(),
+        remote: hop("127.0.0.1:7001".parse().unwrap(), 4).into(),
         relays: Vec::new().into(),
         carriage: Carriage::DIRECT,
         max_loss: None,
@@ -299,7 +299,7 @@ fn contradictory_config_is_refused() {
     assert_eq!(error.to_string(), "tproxy.destinations: expected ranges of addresses");
     let error = Node::start(NodeConfig { workers: 0, ..plain(1, loopback(), &[]) }).unwrap_err();
     assert_eq!(error.to_string(), "workers: expected 1 to 1024 threads");
-    let hop = r#"far = { address = "192.0.2.9:7001", identity = "IDENTITY" }"#
+    let hop = r#"remote = { address = "192.0.2.9:7001", identity = "IDENTITY" }"#
         .replace("IDENTITY", &identity(4).public().to_string());
     let refused = |text: &str| {
         let section = format!("{text}\n{hop}").parse::<toml::Table>().unwrap();

@@ -1,4 +1,4 @@
-//! Groups: one port, several far gateways, over loopback. Chosen datagrams of the Internet paths
+//! Groups: one port, several remote gateways, over loopback. Chosen datagrams of the Internet paths
 //! are lost, relays and gateways die.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -23,7 +23,7 @@ const COUNT: usize = usize::MAX;
 
 /// A member's gateway behind its wire, and the application behind it.
 struct Member {
-    far: Option<Node>,
+    remote: Option<Node>,
     wire: Wire,
     to: SocketAddr,
     sink: Arc<Mutex<BTreeSet<u64>>>,
@@ -32,10 +32,10 @@ struct Member {
 
 impl Member {
     fn new(number: u8, delay: Duration, fast: Vec<SocketAddr>) -> Self {
-        let far = Node::start(plain(number, loopback(), &[2, 3, 4])).unwrap();
-        let wire = Wire::slow(far.address(), delay, fast);
+        let remote = Node::start(plain(number, loopback(), &[2, 3, 4])).unwrap();
+        let wire = Wire::slow(remote.address(), delay, fast);
         let (to, sink) = sink();
-        Self { far: Some(far), wire, to, sink, number }
+        Self { remote: Some(remote), wire, to, sink, number }
     }
 
     fn has_of(&self, numbers: std::ops::Range<u64>) -> u64 {
@@ -44,16 +44,16 @@ impl Member {
 
     /// Ends the gateway, and starts another in its place, without its state.
     fn start_again(&mut self) {
-        let address = self.far.take().unwrap().address();
-        self.far = Some(Node::start(plain(self.number, address, &[2, 3, 4])).unwrap());
+        let address = self.remote.take().unwrap().address();
+        self.remote = Some(Node::start(plain(self.number, address, &[2, 3, 4])).unwrap());
     }
 
     fn recovered(&self) -> u64 {
-        self.far.as_ref().unwrap().snapshot().recovered_cache
+        self.remote.as_ref().unwrap().snapshot().recovered_cache
     }
 }
 
-/// A near gateway with one group, three relays, and members over chosen ones of these.
+/// A local gateway with one group, three relays, and members over chosen ones of these.
 struct Many {
     near: Node,
     relays: Vec<Node>,
@@ -82,8 +82,8 @@ impl Many {
             .map(|(member, over)| {
                 let over = over.iter().map(|at| hop(relays[*at].address(), 2 + *at as u8));
                 let over = over.collect::<Vec<_>>().join(", ");
-                let far = hop(member.wire.address, member.number);
-                format!("{{ far = {far}, to = '{}', relays = [{over}] }}", member.to)
+                let remote = hop(member.wire.address, member.number);
+                format!("{{ remote = {remote}, to = '{}', relays = [{over}] }}", member.to)
             })
             .collect();
         let section = format!("listen = '127.0.0.1:0'\ngroup = [{}]\n{how}", group.join(", "));
@@ -145,8 +145,8 @@ impl Many {
     }
 
     fn describe(&self) -> String {
-        let fars = self.members.iter().flat_map(|member| &member.far);
-        let nodes = [&self.near].into_iter().chain(&self.relays).chain(fars);
+        let remotes = self.members.iter().flat_map(|member| &member.remote);
+        let nodes = [&self.near].into_iter().chain(&self.relays).chain(remotes);
         let snapshots: String = nodes.map(|node| format!("{:?}\n", node.snapshot())).collect();
         format!("{snapshots}{:#?}", self.near.report())
     }
@@ -221,7 +221,7 @@ fn all_members_reply() {
 
 #[test]
 fn relays_only_group_falls_back_on_failure() {
-    let how = "service = 'forwarding'\nways = 'relays'\nbudget = '3 s'";
+    let how = "service = 'forwarding'\npaths = 'relays'\nbudget = '3 s'";
     let mut many = Many::new(how, &[&[0], &[0, 1], &[0, 2]]);
     many.in_reach();
     let over_internet = |many: &Many| -> usize {
@@ -290,8 +290,8 @@ fn invalid_group_is_refused() {
     let hop = |place: u8| {
         format!("{{ address = '192.0.2.{place}:7001', identity = '{}' }}", identity(place).public())
     };
-    let member = |far: u8, relays: &str| {
-        format!("{{ far = {}, to = '10.0.0.7:5004', relays = [{relays}] }}", hop(far))
+    let member = |remote: u8, relays: &str| {
+        format!("{{ remote = {}, to = '10.0.0.7:5004', relays = [{relays}] }}", hop(remote))
     };
     let refusal = |members: &[String], how: &str| {
         let members = members.join(", ");
@@ -308,12 +308,12 @@ fn invalid_group_is_refused() {
     };
     expect(refusal(&[], ""), "expected 1 to 256 members");
     expect(refusal(&two, "service = 'coding'"), "expected `caching` or `forwarding`");
-    expect(refusal(&two, "ways = 'relays'"), "expected only with `service = \"forwarding\"`");
+    expect(refusal(&two, "paths = 'relays'"), "expected only with `service = \"forwarding\"`");
     expect(refusal(&two, "to = '10.0.0.7:5004'"), "expected only without `group`");
     let other_first = [member(10, &a), member(11, &b)];
     expect(refusal(&other_first, ""), "of which the first is the same for all");
     expect(refusal(&[member(10, "")], ""), "one or two `relays`");
-    expect(refusal(&[member(10, &a), member(10, &a)], ""), "another far gateway");
-    let nearest = format!("{{ far = {}, to = '10.0.0.7:5004', relays = 'nearest' }}", hop(12));
+    expect(refusal(&[member(10, &a), member(10, &a)], ""), "another remote gateway");
+    let nearest = format!("{{ remote = {}, to = '10.0.0.7:5004', relays = 'nearest' }}", hop(12));
     expect(refusal(&[member(10, &a), nearest], ""), "`nearest` for all");
 }

@@ -72,14 +72,14 @@ fn relay_flood_spares_internet_path() {
 }
 
 #[test]
-fn restarted_far_gateway_is_found() {
+fn restarted_remote_gateway_is_found() {
     let mut world = world(Service::Caching, 2, 1, RelayServices::default());
     let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
-    let Side { far, wire, sink, application } = world.sides.remove(0);
-    let address = far.address();
-    drop(far);
-    let far = Node::start(plain(10, address, &[2, 3])).unwrap();
-    world.sides.push(Side { far, wire, sink, application });
+    let Side { remote, wire, sink, application } = world.sides.remove(0);
+    let address = remote.address();
+    drop(remote);
+    let remote = Node::start(plain(10, address, &[2, 3])).unwrap();
+    world.sides.push(Side { remote, wire, sink, application });
     let first = next;
     world.until("a packet", &mut next, |world| world.sides[0].has_of(first..u64::MAX) > 0);
     next = all_come(&world, next);

@@ -13,7 +13,7 @@ use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::{Node, NodeConfig, RelayServices};
 
-/// The additional delay of the far relay.
+/// The additional delay of the remote relay.
 const FARTHER: Duration = Duration::from_millis(60);
 
 /// A file that is removed with the test.
@@ -61,7 +61,8 @@ struct Near {
 
 fn near(file: &File, echo: SocketAddr) -> Near {
     let section = format!(
-        "listen = '127.0.0.1:0'\nto = '{echo}'\nfar = 'berlin'\nrelays = 'nearest'\nways = 'relays'"
+        "listen = '127.0.0.1:0'\nto = '{echo}'\nremote = 'berlin'\nrelays = 'nearest'\n\
+         paths = 'relays'"
     );
     Near::start(config(&section, Some(file)).unwrap())
 }
@@ -105,12 +106,12 @@ fn relay(number: u8) -> Node {
 
 #[test]
 fn nearest_relays_are_used() {
-    let far = Node::start(plain(4, loopback(), &[2, 3, 5])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2, 3, 5])).unwrap();
     let (distant, close, there) = (relay(2), relay(3), relay(5));
     let wire = Wire::slow(distant.address(), FARTHER, Vec::new());
     let file = File::new("nearest");
     let relays = [(wire.address, 2), (close.address(), 3)];
-    file.write(&relays, (far.address(), 4), (there.address(), 5));
+    file.write(&relays, (remote.address(), 4), (there.address(), 5));
     let near = near(&file, echo());
     near.until("answers over the near relay", |has_answer| {
         has_answer && [&close, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
@@ -131,7 +132,7 @@ fn nearest_relays_are_used() {
 /// The first address of relay and endpoint is one where nobody is.
 #[test]
 fn members_use_answering_address() {
-    let far = Node::start(plain(4, loopback(), &[2])).unwrap();
+    let remote = Node::start(plain(4, loopback(), &[2])).unwrap();
     let relay = relay(2);
     let silent = UdpSocket::bind(loopback()).unwrap().local_addr().unwrap();
     let several = |node: &Node, number: u8| {
@@ -139,13 +140,13 @@ fn members_use_answering_address() {
         format!("address = ['{silent}', '{}']\nidentity = '{identity}'\n", node.address())
     };
     let file = File::new("several");
-    let (relay_lines, far_lines) = (several(&relay, 2), several(&far, 4));
-    let text = format!("[[relay]]\n{relay_lines}[[endpoint]]\nid = 'berlin'\n{far_lines}");
+    let (relay_lines, remote_lines) = (several(&relay, 2), several(&remote, 4));
+    let text = format!("[[relay]]\n{relay_lines}[[endpoint]]\nid = 'berlin'\n{remote_lines}");
     std::fs::write(&file.0, text).unwrap();
     let section =
-        format!("listen = '127.0.0.1:0'\nto = '{}'\nfar = 'berlin'\nrelays = 'nearest'", echo());
+        format!("listen = '127.0.0.1:0'\nto = '{}'\nremote = 'berlin'\nrelays = 'nearest'", echo());
     let near = Near::start(config(&section, Some(&file)).unwrap());
-    near.until("answers", |has_answer| has_answer && far.snapshot().delivered > 10);
+    near.until("answers", |has_answer| has_answer && remote.snapshot().delivered > 10);
     near.until("the relay", |_| near.node.report().relays[0].round_trip_ms.is_some());
 }
 
@@ -173,7 +174,7 @@ fn changed_members_file_moves_member() {
 
 /// Returns a gateway to which others send, behind the relay near it; it reports its address to the
 /// registry.
-fn far(listen: SocketAddr, file: &File) -> Node {
+fn remote(listen: SocketAddr, file: &File) -> Node {
     let endpoint = format!(
         "listen = '{listen}'\noperators = ['{}']\nrelays = ['{}']\ndestinations = \
          ['127.0.0.0/8:*']\nallow_loopback = true\nmembers = '{}'",
@@ -204,19 +205,19 @@ fn registry_finds_moved_endpoint() {
     let registry = Node::start(registry).unwrap();
     let (here, there) = (relay(2), relay(5));
     let near_file = with_registry("asks", registry.address(), (here.address(), 2));
-    let far_file = with_registry("tells", registry.address(), (there.address(), 5));
+    let remote_file = with_registry("tells", registry.address(), (there.address(), 5));
     let section = format!(
-        "listen = '127.0.0.1:0'\nto = '{}'\nfar = '{}'\nrelays = 'nearest'\nways = 'relays'",
+        "listen = '127.0.0.1:0'\nto = '{}'\nremote = '{}'\nrelays = 'nearest'\npaths = 'relays'",
         echo(),
         identity(4).public()
     );
     let near = Near::start(config(&section, Some(&near_file)).unwrap());
-    let first = far(loopback(), &far_file);
+    let first = remote(loopback(), &remote_file);
     near.until("answers over both relays", |has_answer| {
         has_answer && [&here, &there].iter().all(|relay| relay.snapshot().forwarded > 10)
     });
     drop(first);
-    let second = far(loopback(), &far_file);
+    let second = remote(loopback(), &remote_file);
     near.until("answers from the other place", |has_answer| {
         has_answer && second.snapshot().delivered > 10
     });
@@ -229,27 +230,27 @@ fn missing_members_are_refused() {
     let file = File::new("missing");
     let at = ("127.0.0.1:7001".parse().unwrap(), 2);
     file.write(&[at], at, at);
-    let refused = |far: &str, relays: &str, file: Option<&File>| {
+    let refused = |remote: &str, relays: &str, file: Option<&File>| {
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nfar = {far}\nrelays = {relays}\nservice \
-             = 'forwarding'"
+            "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nremote = {remote}\nrelays = {relays}\n\
+             service = 'forwarding'"
         );
         config(&section, file).and_then(Node::start).unwrap_err().to_string()
     };
     assert_eq!(
         refused("'paris'", "'nearest'", Some(&file)),
-        "packet[0].far: no endpoint among the members has the id `paris`"
+        "packet[0].remote: no endpoint among the members has the id `paris`"
     );
     assert_eq!(
         refused("'berlin'", "[]", Some(&file)),
         "packet[0].relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
-    for (far, relays, expected) in [
-        ("'berlin'", &*format!("[{address}]"), "far: `berlin` is an id of `members`"),
+    for (remote, relays, expected) in [
+        ("'berlin'", &*format!("[{address}]"), "remote: `berlin` is an id of `members`"),
         (&*address, "'nearest'", "relays: `nearest` takes the relays of `members`"),
     ] {
-        let line = refused(far, relays, None);
+        let line = refused(remote, relays, None);
         assert!(line.starts_with(&format!("packet[0].{expected}")), "{line}");
     }
     let odd = refused("'berlin'", "'next'", Some(&file));

@@ -19,7 +19,7 @@ use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 const TEST: &str = "path_mtu_is_found_and_updated";
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Headers: IPv4 and UDP, the seal, and the message's header before the application's bytes, in a
-/// conversation, and in one that is new to the far endpoint.
+/// conversation, and in one that is new to the remote endpoint.
 const HEADERS: usize = 28 + 29 + 5;
 const FIRST_HEADERS: usize = 28 + 29 + 27;
 
@@ -37,15 +37,15 @@ fn main() {
 struct Hosts {
     near: Namespace,
     router: Namespace,
-    far: Namespace,
+    remote: Namespace,
 }
 
 impl Hosts {
     fn new() -> Result<Self, NetError> {
         let make = Namespace::create;
-        let hosts = Self { near: make()?, router: make()?, far: make()? };
-        link_in_row(90, &[&hosts.near, &hosts.router, &hosts.far])?;
-        for (host, router) in [(&hosts.near, "10.90.0.2"), (&hosts.far, "10.90.1.1")] {
+        let hosts = Self { near: make()?, router: make()?, remote: make()? };
+        link_in_row(90, &[&hosts.near, &hosts.router, &hosts.remote])?;
+        for (host, router) in [(&hosts.near, "10.90.0.2"), (&hosts.remote, "10.90.1.1")] {
             batch(host, Tool::Ip, &[format!("route add default via {router}")])?;
         }
         hosts.router.run(|| sysctl::set("net.ipv4.ip_forward", "1"))??;
@@ -54,18 +54,18 @@ impl Hosts {
 
     fn check(&self) {
         self.limit(1400);
-        let far = self.far.run(|| Node::start(plain(4, "10.90.1.2:0".parse().unwrap(), &[])));
-        let far = far.unwrap().unwrap();
-        let echo = self.far.run(echo).unwrap();
+        let remote = self.remote.run(|| Node::start(plain(4, "10.90.1.2:0".parse().unwrap(), &[])));
+        let remote = remote.unwrap().unwrap();
+        let echo = self.remote.run(echo).unwrap();
         let grant = grant(identity(1).public(), "127.0.0.0/8:*");
         let near = NodeConfig::of_application(identity(1), grant);
         let near = self.near.run(|| Node::start(near)).unwrap().unwrap();
-        let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
+        let options = FlowOptions::new(hop(remote.address(), 4), Vec::new());
         let flow = near.register(echo, Duration::ZERO, options).unwrap();
         assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         let longest = self.is_found(&flow, 1400);
         // The first datagram of another flow leaves no room for the header of a first message.
-        let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
+        let options = FlowOptions::new(hop(remote.address(), 4), Vec::new());
         let another = near.register(echo, Duration::ZERO, options).unwrap();
         assert!(another.wait_open(TEST_TIMEOUT).unwrap());
         assert!(comes_back(&another, longest + 20), "a flow of long datagrams does not open");
@@ -74,7 +74,7 @@ impl Hosts {
         self.is_found(&flow, 1300);
     }
 
-    /// Sets the MTU of the link between the router and the far host.
+    /// Sets the MTU of the link between the router and the remote host.
     fn limit(&self, mtu: usize) {
         batch(&self.router, Tool::Ip, &[format!("link set right mtu {mtu}")]).unwrap();
     }
@@ -106,7 +106,7 @@ fn comes_back(flow: &Flow, length: usize) -> bool {
     })
 }
 
-/// Starts an application on the far host that echoes every datagram.
+/// Starts an application on the remote host that echoes every datagram.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
     let address = socket.local_addr().unwrap();

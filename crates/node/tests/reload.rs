@@ -15,11 +15,11 @@ use tradewind_node::{
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
-/// A near endpoint, a relay, a far endpoint and an application with its server.
+/// A local endpoint, a relay, a remote endpoint and an application with its server.
 struct World {
     near: Node,
     relay: Node,
-    far: Node,
+    remote: Node,
     application: UdpSocket,
 }
 
@@ -27,12 +27,12 @@ fn relay() -> NodeConfig {
     plain(2, loopback(), &[])
 }
 
-fn far() -> NodeConfig {
+fn remote() -> NodeConfig {
     plain(3, loopback(), &[2])
 }
 
 fn world() -> World {
-    let far = Node::start(far()).unwrap();
+    let remote = Node::start(remote()).unwrap();
     let relay = Node::start(relay()).unwrap();
     let carriage = Carriage {
         service: Service::Forwarding,
@@ -42,7 +42,7 @@ fn world() -> World {
         fragment: false,
     };
     let delivery = DeliveryPolicy {
-        far: hop(far.address(), 3).into(),
+        remote: hop(remote.address(), 3).into(),
         relays: vec![hop(relay.address(), 2)].into(),
         carriage,
         max_loss: None,
@@ -59,7 +59,7 @@ fn world() -> World {
     let application = UdpSocket::bind(loopback()).unwrap();
     application.connect(near.local_addresses()[0]).unwrap();
     application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    let world = World { near, relay, far, application };
+    let world = World { near, relay, remote, application };
     world.until("packets over the relay", |world| {
         world.is_answered() && world.relay.snapshot().forwarded > 10
     });
@@ -90,7 +90,7 @@ impl World {
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
-            let snapshots = [&self.near, &self.relay, &self.far].map(Node::snapshot);
+            let snapshots = [&self.near, &self.relay, &self.remote].map(Node::snapshot);
             assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {snapshots:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -105,11 +105,11 @@ fn reload(node: &Node, config: NodeConfig) {
 #[test]
 fn conversation_ends_when_policy_drops_destination() {
     let world = world();
-    let mut changed = far();
+    let mut changed = remote();
     changed.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()];
-    reload(&world.far, changed);
+    reload(&world.remote, changed);
     world.until("the end", World::is_cut_off);
-    reload(&world.far, far());
+    reload(&world.remote, remote());
     world.until("answers again", World::is_answered);
 }
 
@@ -151,7 +151,7 @@ fn revocation_ends_sessions_and_conversations() {
         list.sign(&operator()).unwrap()
     };
     let world = world();
-    let (relay, far) = (world.relay.reloader(), world.far.reloader());
+    let (relay, remote) = (world.relay.reloader(), world.remote.reloader());
     let revoke = |reloader: &NodeReloader, list: SignedRevocations| {
         let ready = reloader.prepare_revocations(None, &[list])?;
         reloader.apply(&ready);
@@ -164,9 +164,9 @@ fn revocation_ends_sessions_and_conversations() {
     world.until("still none", World::spares_the_relay);
     revoke(&relay, list(3, &[])).unwrap();
     world.until("answers again", World::is_answered);
-    revoke(&far, list(1, &[1])).unwrap();
+    revoke(&remote, list(1, &[1])).unwrap();
     world.until("the end", World::is_cut_off);
     // A reload does not undo a revocation.
-    reload(&world.far, self::far());
+    reload(&world.remote, self::remote());
     world.until("still none", World::is_cut_off);
 }

@@ -76,8 +76,8 @@ fn at_relay(address: SocketAddr) -> String {
 
 fn section(to: SocketAddr, relay: SocketAddr, more: &str) -> String {
     format!(
-        "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ identity = '{}' }}\nrelays = [{}]\nservice \
-         = 'rendezvous'\n{more}",
+        "listen = '127.0.0.1:0'\nto = '{to}'\nremote = {{ identity = '{}' }}\nrelays = [{}]\n\
+         service = 'rendezvous'\n{more}",
         identity(4).public(),
         at_relay(relay)
     )
@@ -182,8 +182,8 @@ fn receiver_is_found_by_member_id() {
     let endpoint_lines = "[[endpoint]]\nid = 'berlin'\naddress = '127.0.0.1:9'\n";
     std::fs::write(&file, format!("{endpoint_lines}identity = '{berlin}'\n")).unwrap();
     let by_identity = section(sink.address, relay.address(), "");
-    let far = by_identity.lines().find(|line| line.starts_with("far")).unwrap();
-    let packet: toml::Table = by_identity.replace(far, "far = 'berlin'").parse().unwrap();
+    let remote = by_identity.lines().find(|line| line.starts_with("remote")).unwrap();
+    let packet: toml::Table = by_identity.replace(remote, "remote = 'berlin'").parse().unwrap();
     let endpoint = format!("members = '{}'", file.display()).parse::<toml::Table>().unwrap();
     let grant = Some(own_grant(1));
     let config = of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant);
@@ -310,20 +310,20 @@ fn invalid_rendezvous_is_refused() {
     );
     assert_eq!(
         refused(section(at, at, "").replace("rendezvous", "caching")),
-        "packet[0].far: missing field `address`; only a rendezvous does without"
+        "packet[0].remote: missing field `address`; only a rendezvous does without"
     );
     let by_id = section(at, at, "");
-    let far = by_id.lines().find(|line| line.starts_with("far")).unwrap();
+    let remote = by_id.lines().find(|line| line.starts_with("remote")).unwrap();
     assert_eq!(
-        refused(by_id.replace(far, "far = 'berlin'")),
-        "packet[0].far: `berlin` is an id of `members` in [packet_endpoint], which is missing; \
+        refused(by_id.replace(remote, "remote = 'berlin'")),
+        "packet[0].remote: `berlin` is an id of `members` in [packet_endpoint], which is missing; \
          expected that, or an address and an identity"
     );
-    let many = |count: u8, far: fn(u8) -> u8| {
+    let many = |count: u8, remote: fn(u8) -> u8| {
         let paths = (0..count).map(|number| {
             let packet = section(at, at, "");
-            let (usual, far) = (identity(4).public(), identity(far(number)).public());
-            packet.replace(&usual.to_string(), &far.to_string()).parse::<toml::Table>().unwrap()
+            let (usual, remote) = (identity(4).public(), identity(remote(number)).public());
+            packet.replace(&usual.to_string(), &remote.to_string()).parse::<toml::Table>().unwrap()
         });
         let paths: Vec<toml::Value> = paths.map(toml::Value::from).collect();
         let config = of_gateway(&paths, None, identity(1), Some(own_grant(1)));

@@ -21,8 +21,8 @@ fn cached_packet_is_recovered() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
     world.lose_and_recover(next, 5, 4);
-    let far = world.sides[0].far.snapshot();
-    assert!(far.recovered_cache >= 30, "{}", world.describe());
+    let remote = world.sides[0].remote.snapshot();
+    assert!(remote.recovered_cache >= 30, "{}", world.describe());
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn one_relay_serves_both_roles() {
     let world = world(Service::Caching, 1, 1, RelayServices::default());
     let next = world.warm(0, |world| world.relays[0].snapshot().kept > 20);
     world.lose_and_recover(next, 5, 4);
-    assert!(world.sides[0].far.snapshot().recovered_cache >= 30, "{}", world.describe());
+    assert!(world.sides[0].remote.snapshot().recovered_cache >= 30, "{}", world.describe());
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn coded_packet_is_recovered_with_helpers() {
     // On a busy machine helpers may request the very packets that they should lend: then that block
     // is not decoded.
     world.lose_and_recover(next, 5, 15);
-    let [first, second, third] = [0, 1, 2].map(|side| world.sides[side].far.snapshot());
+    let [first, second, third] = [0, 1, 2].map(|side| world.sides[side].remote.snapshot());
     assert!(first.recovered_cross_stream >= 20, "{}", world.describe());
     assert!(second.lent + third.lent >= 20, "{}", world.describe());
     assert_eq!(first.recovered_in_stream, 0, "{}", world.describe());
@@ -57,16 +57,16 @@ fn single_flow_is_recovered_in_stream() {
         world(Service::Coding, 2, 1, RelayServices { in_stream, ..RelayServices::default() });
     let next = world.warm(0, |world| world.relays[0].snapshot().repairs > 20);
     world.lose_and_recover(next, 10, 8);
-    assert!(world.sides[0].far.snapshot().recovered_in_stream >= 10, "{}", world.describe());
+    assert!(world.sides[0].remote.snapshot().recovered_in_stream >= 10, "{}", world.describe());
 }
 
 #[test]
 fn replies_use_same_services() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
-    // The far gateway's packets are cached at the first relay, which is near the receiver of
+    // The remote gateway's packets are cached at the first relay, which is near the receiver of
     // replies.
     world.warm(0, |world| world.relays[0].snapshot().kept > 20);
-    assert!(world.sides[0].far.snapshot().copied > 20);
+    assert!(world.sides[0].remote.snapshot().copied > 20);
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn recovery_resumes_after_relay_restart() {
         let back = Instant::now();
         let kept = world.relays[1].snapshot().kept;
         world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
-        let before = world.sides[0].far.snapshot().recovered_cache;
+        let before = world.sides[0].remote.snapshot().recovered_cache;
         world.sides[0].wire.lose_each(world.near.address(), 5);
         world.until("recovery", &mut next, |world| {
-            world.sides[0].far.snapshot().recovered_cache > before + 10
+            world.sides[0].remote.snapshot().recovered_cache > before + 10
         });
         world.sides[0].wire.lose_each(world.near.address(), 0);
         println!("packets came back {} ms after the relay", back.elapsed().as_millis());
@@ -108,7 +108,7 @@ fn forged_and_replayed_requests_are_dropped() {
     world.until("requests", &mut next, |world| world.relays[1].snapshot().answered > 20);
     wire.lose_each(world.near.address(), 0);
     // Until the requests have been answered, and for a hundred packets there were no more of them.
-    let asked = || world.sides[0].far.snapshot().asked;
+    let asked = || world.sides[0].remote.snapshot().asked;
     let mut asked_before = u64::MAX;
     while asked() != asked_before {
         asked_before = asked();
@@ -166,9 +166,9 @@ fn status_has_recovery_and_cost() {
     let per_gb = billed.usd / billed.bytes as f64 * 1e9;
     assert!((0.02..0.09).contains(&per_gb), "{per_gb}");
     // Each node writes its report once a second, so this one may be older than the other.
-    world.until("the far side's report", &mut next, |world| {
-        let far = world.sides[0].far.report();
-        let mut came = far.flows.iter().filter(|flow| flow.direction == Direction::Received);
+    world.until("the remote side's report", &mut next, |world| {
+        let remote = world.sides[0].remote.report();
+        let mut came = remote.flows.iter().filter(|flow| flow.direction == Direction::Received);
         came.any(|flow| flow.statistics.is_some_and(|statistics| statistics.recovered_cache >= 30))
     });
 }
@@ -213,9 +213,9 @@ fn forwarded_flow_reports_statistics_and_cost() {
         billed.bytes > 500_000 && (0.053..0.057).contains(&per_gb)
     });
     // Replies, too.
-    world.until("the far side's report", &mut next, |world| {
-        let far = world.sides[0].far.report();
-        let [sent, received] = &far.flows[..] else { return false };
+    world.until("the remote side's report", &mut next, |world| {
+        let remote = world.sides[0].remote.report();
+        let [sent, received] = &remote.flows[..] else { return false };
         let statistics =
             |flow: &FlowStatus| flow.statistics.is_some_and(|statistics| statistics.in_time > 100);
         sent.service == "forwarding" && statistics(sent) && statistics(received)
@@ -240,7 +240,7 @@ fn service_is_bought_on_loss() {
     world.until("coding", &mut next, |world| service(world) == "coding");
     assert_eq!(why(&world), "another lost too much or came late");
     world.until("recovery", &mut next, |world| {
-        world.sides[0].far.snapshot().recovered_in_stream > 20
+        world.sides[0].remote.snapshot().recovered_in_stream > 20
     });
 }
 

@@ -1,8 +1,8 @@
 //! Datagrams of an unmodified application, intercepted and delivered under their own addresses:
-//! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
-//! the gateways are processes, which are ended and killed.
+//! client, local gateway, remote gateway and server in a row, each in a network namespace of its
+//! own; the gateways are processes, which are ended and killed.
 //!
-//! The near gateway's host translates addresses, so that the source which the server sees shows a
+//! The local gateway's host translates addresses, so that the source which the server sees shows a
 //! datagram's path: with the client's own address it was carried, with the near host's it took the
 //! original path.
 
@@ -28,10 +28,10 @@ const CONVERSATIONS: u16 = 1024;
 /// The server, by family: at a port that takes a capability, and at one that does not.
 const SERVERS: [&str; 2] = ["10.89.2.2:53", "[fd89:2::2]:9000"];
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
-/// The near gateway's host as the server's side of the network sees it, and the far gateway's as
-/// the server does.
+/// The local gateway's host as the server's side of the network sees it, and the remote gateway's
+/// as the server does.
 const NEAR: [&str; 2] = ["10.89.1.1", "fd89:1::1"];
-const FAR: [&str; 2] = ["10.89.2.1", "fd89:2::1"];
+const REMOTE: [&str; 2] = ["10.89.2.1", "fd89:2::1"];
 
 fn main() {
     run_test(TEST, DESTINATIONS, Hosts::new, Hosts::check);
@@ -51,7 +51,7 @@ impl Hosts {
             let socket = self.0.server.run(|| UdpSocket::bind(server).unwrap()).unwrap();
             std::thread::spawn(move || answer(&socket));
         }
-        let mut far = self.far_gateway();
+        let mut remote = self.remote_gateway();
         let older = Talks::new(self);
         older.wait_until("the old way", Interception::Old);
 
@@ -80,7 +80,7 @@ impl Hosts {
         long.wait_until_of("longer datagrams on their old way", Interception::Old, 184);
         long.wait_until("shorter datagrams of the same conversations", Interception::Carried);
         self.flood(&near, &older);
-        for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
+        for (gateway, whose) in [(&mut near, "near"), (&mut remote, "remote")] {
             gateway.upgrade();
             let changed = Instant::now();
             older.wait_until("what a gateway's successor carries", Interception::Carried);
@@ -89,7 +89,7 @@ impl Hosts {
                 changed.elapsed().as_millis()
             );
         }
-        for (gateway, whose) in [(&near, "near"), (&far, "far")] {
+        for (gateway, whose) in [(&near, "near"), (&remote, "remote")] {
             gateway.set_halted(true);
             let halted = Instant::now();
             older.wait_until("the old way round a gateway that hangs", Interception::Old);
@@ -97,15 +97,15 @@ impl Hosts {
             gateway.set_halted(false);
             older.wait_until("carried datagrams once it went on", Interception::Carried);
         }
-        drop(far);
+        drop(remote);
         let ended = Instant::now();
-        older.wait_until("the old way round a dead far gateway", Interception::Old);
-        println!("and {} ms after the far gateway's", ended.elapsed().as_millis());
-        let far = self.far_gateway();
-        older.wait_until("the new far gateway", Interception::Carried);
+        older.wait_until("the old way round a dead remote gateway", Interception::Old);
+        println!("and {} ms after the remote gateway's", ended.elapsed().as_millis());
+        let remote = self.remote_gateway();
+        older.wait_until("the new remote gateway", Interception::Carried);
         near.end();
-        far.end();
-        let rules = [&self.0.near, &self.0.far].map(|host| {
+        remote.end();
+        let rules = [&self.0.near, &self.0.remote].map(|host| {
             host.run(|| ["-4", "-6"].map(|family| ask(Tool::Ip, &[family, "rule"]).unwrap()))
                 .unwrap()
         });
@@ -131,23 +131,23 @@ impl Hosts {
     }
 
     fn near_gateway(&self) -> Process {
-        let far = identity(4).public();
+        let remote = identity(4).public();
         Process::start(
             &self.0.near,
             &format!(
                 "[[packet]]
                 tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], local_output = \
                 true }}
-                far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
+                remote = {{ address = '10.89.1.2:7001', identity = '{remote}' }}
                 [packet_endpoint]"
             ),
         )
     }
 
-    fn far_gateway(&self) -> Process {
+    fn remote_gateway(&self) -> Process {
         let operator = operator().public();
         Process::start(
-            &self.0.far,
+            &self.0.remote,
             &format!(
                 "[packet_endpoint]
                 listen = '10.89.1.2:7001'
@@ -179,7 +179,7 @@ enum Interception {
     Carried,
 }
 
-/// Conversations of one age: by family, of the client and of the near gateway's own host.
+/// Conversations of one age: by family, of the client and of the local gateway's own host.
 struct Talks(Vec<Talk>);
 
 struct Talk {
@@ -199,8 +199,8 @@ impl Talks {
             for host in [&hosts.0.client, &hosts.0.near] {
                 let socket = host.run(|| connected_to(server)).unwrap();
                 let own = socket.local_addr().unwrap().ip();
-                // The far gateway preserves the client's address, and no other.
-                let carried = if own == near { FAR[family].parse().unwrap() } else { own };
+                // The remote gateway preserves the client's address, and no other.
+                let carried = if own == near { REMOTE[family].parse().unwrap() } else { own };
                 talks.push(Talk { socket, next: Cell::new(0), old: near, carried });
             }
         }

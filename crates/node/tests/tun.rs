@@ -1,9 +1,9 @@
 //! Whole packets of unmodified applications, read from one TUN device and written to another:
-//! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
-//! the gateways are processes, which are killed.
+//! client, local gateway, remote gateway and server in a row, each in a network namespace of its
+//! own; the gateways are processes, which are killed.
 //!
 //! Carried packets and those on the original path look the same to both ends, so that connections
-//! outlive gateways. To tell them apart, the far host can stop forwarding from one link to the
+//! outlive gateways. To tell them apart, the remote host can stop forwarding from one link to the
 //! other: then only carried packets arrive.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -23,11 +23,11 @@ use tradewind_net::netns::Namespace;
 
 const TEST: &str = "tunnelled_packets_survive_failures";
 
-/// The server, by family, and an address of the far host itself.
+/// The server, by family, and an address of the remote host itself.
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
-const FAR: &str = "10.89.2.1:9000";
+const REMOTE: &str = "10.89.2.1:9000";
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
-/// More bytes than the far host's link to the near one takes in one packet.
+/// More bytes than the remote host's link to the near one takes in one packet.
 const BYTES: usize = 100_000;
 const MTU: usize = 1400;
 
@@ -41,19 +41,19 @@ impl Hosts {
     fn new() -> Result<Self, NetError> {
         let row = Row::new()?;
         batch(&row.near, Tool::Ip, &[format!("link set right mtu {MTU}")])?;
-        batch(&row.far, Tool::Ip, &[format!("link set left mtu {MTU}")])?;
+        batch(&row.remote, Tool::Ip, &[format!("link set left mtu {MTU}")])?;
         Ok(Self(row))
     }
 
     fn check(&self) {
         for (host, address) in
-            [(&self.0.server, SERVERS[0]), (&self.0.server, SERVERS[1]), (&self.0.far, FAR)]
+            [(&self.0.server, SERVERS[0]), (&self.0.server, SERVERS[1]), (&self.0.remote, REMOTE)]
         {
             host.run(|| answer(address)).unwrap();
         }
         let older = Talks::new(self);
         older.wait_until_answered("over the old way");
-        let mut far = self.far_gateway();
+        let mut remote = self.remote_gateway();
         for _ in 0..2 {
             let near = self.near_gateway();
             self.set_closed(true);
@@ -72,8 +72,8 @@ impl Hosts {
 
         let mut near = self.near_gateway();
         self.set_closed(true);
-        older.wait_until_answered("through the new near gateway");
-        for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
+        older.wait_until_answered("through the new local gateway");
+        for (gateway, whose) in [(&mut near, "near"), (&mut remote, "remote")] {
             gateway.upgrade();
             let changed = Instant::now();
             older.wait_until_answered("through a gateway's successor");
@@ -82,7 +82,7 @@ impl Hosts {
                 changed.elapsed().as_millis()
             );
         }
-        for (gateway, whose) in [(&near, "near"), (&far, "far")] {
+        for (gateway, whose) in [(&near, "near"), (&remote, "remote")] {
             self.set_closed(false);
             gateway.set_halted(true);
             let halted = Instant::now();
@@ -94,38 +94,38 @@ impl Hosts {
         }
         self.set_closed(false);
         let killed = Instant::now();
-        drop(far);
-        older.wait_until_answered("round a dead far gateway");
-        println!("{} ms after the far gateway's", killed.elapsed().as_millis());
-        far = self.far_gateway();
+        drop(remote);
+        older.wait_until_answered("round a dead remote gateway");
+        println!("{} ms after the remote gateway's", killed.elapsed().as_millis());
+        remote = self.remote_gateway();
         self.set_closed(true);
-        older.wait_until_answered("through the new far gateway");
+        older.wait_until_answered("through the new remote gateway");
         near.end();
-        far.end();
+        remote.end();
         self.set_closed(false);
         older.wait_until_answered("over the old way after an orderly end");
-        for host in [&self.0.near, &self.0.far] {
+        for host in [&self.0.near, &self.0.remote] {
             assert!(!self.has_route(host), "a route outlived its gateway");
         }
     }
 
     fn near_gateway(&self) -> Process {
-        let far = identity(4).public();
+        let remote = identity(4).public();
         Process::start(
             &self.0.near,
             &format!(
                 "[[packet]]
                 tun = {{ name = 'tw0', destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'] }}
-                far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
+                remote = {{ address = '10.89.1.2:7001', identity = '{remote}' }}
                 [packet_endpoint]"
             ),
         )
     }
 
-    fn far_gateway(&self) -> Process {
+    fn remote_gateway(&self) -> Process {
         let operator = operator().public();
         Process::start(
-            &self.0.far,
+            &self.0.remote,
             &format!(
                 "[packet_endpoint]
                 listen = '10.89.1.2:7001'
@@ -137,7 +137,7 @@ impl Hosts {
         )
     }
 
-    /// Sets whether the far host forwards nothing between its links.
+    /// Sets whether the remote host forwards nothing between its links.
     fn set_closed(&self, is_closed: bool) {
         let rules = if is_closed {
             "table inet closed { chain passing { type filter hook forward priority 0; iifname \
@@ -148,13 +148,14 @@ impl Hosts {
             "delete table inet closed"
         };
         let run = || Command::new("nft").arg(rules).status().unwrap();
-        assert!(self.0.far.run(run).unwrap().success());
+        assert!(self.0.remote.run(run).unwrap().success());
     }
 
     /// Returns the fragments that the gateways' hosts have made of packets, by host and family.
     fn pieces(&self) -> [u64; 4] {
-        let [near, far] = [&self.0.near, &self.0.far].map(|host| host.run(pieces_here).unwrap());
-        [near[0], near[1], far[0], far[1]]
+        let [near, remote] =
+            [&self.0.near, &self.0.remote].map(|host| host.run(pieces_here).unwrap());
+        [near[0], near[1], remote[0], remote[1]]
     }
 
     fn has_route(&self, host: &Namespace) -> bool {
@@ -183,7 +184,7 @@ fn pieces_here() -> [u64; 2] {
 }
 
 /// Conversations of one age: a connection and datagrams, by family, of the client; a connection of
-/// the near host itself to the far one.
+/// the near host itself to the remote one.
 struct Talks {
     streams: Vec<TcpStream>,
     sockets: Vec<UdpSocket>,
@@ -200,7 +201,7 @@ impl Talks {
         };
         let client = &hosts.0.client;
         let mut streams: Vec<TcpStream> = SERVERS.iter().map(|to| connect(client, to)).collect();
-        streams.push(connect(&hosts.0.near, FAR));
+        streams.push(connect(&hosts.0.near, REMOTE));
         let socket = |to: &&str| client.run(|| connected_to(to)).unwrap();
         Self { streams, sockets: SERVERS.iter().map(socket).collect() }
     }

@@ -310,7 +310,7 @@ pub enum Message<'a> {
         carriage: Carriage,
         /// The destination.
         to: SocketAddr,
-        /// The application's own address, where the far endpoint is to send from it if it may.
+        /// The application's own address, where the remote endpoint is to send from it if it may.
         from: Option<SocketAddr>,
         /// The application's payload.
         payload: &'a [u8],

@@ -33,7 +33,7 @@ struct Series<T> {
     near: VecDeque<Option<T>>,
     /// The number of values in `near`.
     known: usize,
-    far: BTreeMap<u64, T>,
+    remote: BTreeMap<u64, T>,
 }
 
 impl<K, T> Default for Numbered<K, T> {
@@ -59,7 +59,7 @@ impl<K: Ord, T> Numbered<K, T> {
     pub(crate) fn remove(&mut self, owner: K, number: u64) -> Option<T> {
         let series = self.owners.get_mut(&owner)?;
         let removed = series.remove(number);
-        if series.near.is_empty() && series.far.is_empty() {
+        if series.near.is_empty() && series.remote.is_empty() {
             self.owners.remove(&owner);
         }
         removed
@@ -68,7 +68,7 @@ impl<K: Ord, T> Numbered<K, T> {
 
 impl<T> Series<T> {
     fn new() -> Self {
-        Self { first: 0, near: VecDeque::new(), known: 0, far: BTreeMap::new() }
+        Self { first: 0, near: VecDeque::new(), known: 0, remote: BTreeMap::new() }
     }
 
     /// Returns the place in `near` that a number has or would have.
@@ -78,13 +78,13 @@ impl<T> Series<T> {
 
     fn get(&self, number: u64) -> Option<&T> {
         let near = self.place(number).and_then(|place| self.near.get(place)?.as_ref());
-        near.or_else(|| self.far.get(&number))
+        near.or_else(|| self.remote.get(&number))
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let place = self.place(number);
         let near = place.and_then(|place| self.near.get_mut(place)?.as_mut());
-        near.or_else(|| self.far.get_mut(&number))
+        near.or_else(|| self.remote.get_mut(&number))
     }
 
     fn insert(&mut self, number: u64, value: T) {
@@ -94,7 +94,7 @@ impl<T> Series<T> {
         }
         let most_places = 2 * self.known + SPARE_GAPS;
         let Some(place) = self.place(number).filter(|place| *place <= most_places) else {
-            self.far.insert(number, value);
+            self.remote.insert(number, value);
             return;
         };
         while self.near.len() <= place {
@@ -107,7 +107,7 @@ impl<T> Series<T> {
     fn remove(&mut self, number: u64) -> Option<T> {
         let place = self.place(number);
         let Some(removed) = place.and_then(|place| self.near.get_mut(place)?.take()) else {
-            return self.far.remove(&number);
+            return self.remote.remove(&number);
         };
         self.known -= 1;
         while let Some(None) = self.near.front() {
@@ -126,7 +126,7 @@ impl<T> Series<T> {
         if self.near.len() > MOST_SPREAD * (self.known + SPARE_GAPS) {
             let apart = std::mem::take(&mut self.near).into_iter().enumerate();
             let first = self.first;
-            self.far
+            self.remote
                 .extend(apart.filter_map(|(place, value)| Some((first + place as u64, value?))));
             self.known = 0;
         } else {
@@ -204,7 +204,7 @@ mod tests {
             numbered.insert((), number * 60, ());
         }
         let series = &numbered.owners[&()];
-        assert_eq!(series.known + series.far.len(), 10_000);
+        assert_eq!(series.known + series.remote.len(), 10_000);
         assert!(series.near.capacity() < 50_000, "{} places", series.near.capacity());
     }
 

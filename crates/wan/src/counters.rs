@@ -58,7 +58,7 @@ impl std::fmt::Display for LinkName {
 pub struct Tally {
     /// Segments that entered.
     pub entered: u64,
-    /// Segments that were delivered at the far end.
+    /// Segments that were delivered at the remote end.
     pub delivered: u64,
     /// IP bytes of the delivered segments.
     pub delivered_bytes: u64,

@@ -301,7 +301,7 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// Passes a segment on from the far end of a link.
+    /// Passes a segment on from the remote end of a link.
     fn leave(&mut self, index: usize, now: Nanos, segment: Segment) {
         self.tallies[self.links[index].tally].deliver(segment.bytes);
         self.go_on(now, segment);

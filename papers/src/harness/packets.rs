@@ -16,16 +16,16 @@ use super::ProcessError;
 use super::process::Service;
 use super::service;
 
-/// The port of relays and far gateways.
+/// The port of relays and remote gateways.
 const PORT: u16 = 7001;
-/// The port to which applications write at a near gateway, and to which a far one delivers.
+/// The port to which applications write at a local gateway, and to which a remote one delivers.
 const APPLICATIONS: u16 = 5004;
 /// The name of gateways' TUN devices, one per host.
 pub(crate) const DEVICE: &str = "tw-packets";
 /// The destinations to which relays may send: the lab's own range.
 const HOSTS: &str = "10.200.0.0/16:*";
 
-/// The address and the identity of a relay or far gateway.
+/// The address and the identity of a relay or remote gateway.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Stop {
     pub(crate) address: SocketAddr,
@@ -90,14 +90,14 @@ struct EndpointSection<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     copies: Option<&'a Copies>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tun: Option<FarDevice>,
+    tun: Option<RemoteDevice>,
 }
 
 #[derive(Serialize)]
 struct FlowSection<'a> {
     #[serde(flatten)]
     attachment: AttachmentSection,
-    far: Stop,
+    remote: Stop,
     relays: &'a [Stop],
     service: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub(crate) struct Copies {
     pub(crate) last_after: Option<Duration>,
 }
 
-/// The way of applications' packets to a near gateway.
+/// The way of applications' packets to a local gateway.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum AttachmentSection {
@@ -128,7 +128,7 @@ enum AttachmentSection {
     Way { tproxy: OwnDatagrams },
 }
 
-/// The way in which packets of a near gateway's host reach it.
+/// The way in which packets of a local gateway's host reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attachment {
     /// The application writes to the gateway's port.
@@ -162,19 +162,19 @@ struct NearDevice {
 }
 
 #[derive(Serialize)]
-struct FarDevice {
+struct RemoteDevice {
     name: &'static str,
     sources: [DestinationRule; 1],
 }
 
-/// The settings of a near gateway for its flow.
+/// The settings of a local gateway for its flow.
 pub(crate) struct Carriage<'a> {
     /// The service's name.
     pub(crate) service: &'a str,
     /// The relays, in order.
     pub(crate) relays: &'a [Stop],
-    /// The far end of the flow.
-    pub(crate) far: &'a Party,
+    /// The remote end of the flow.
+    pub(crate) remote: &'a Party,
     /// `true` when copies lost on the access path are sent again.
     pub(crate) repeat_copies: bool,
     /// Its latency budget; `None` means the gateway's default.
@@ -185,7 +185,7 @@ pub(crate) struct Carriage<'a> {
     pub(crate) uplink: Option<Bandwidth>,
 }
 
-/// The settings of a far gateway for all packets of a host.
+/// The settings of a remote gateway for all packets of a host.
 pub(crate) struct Whole<'a> {
     /// The host.
     pub(crate) near: &'a Party,
@@ -209,7 +209,7 @@ impl Party {
         Stop { address: SocketAddr::new(self.ip, PORT), identity: self.key.public() }
     }
 
-    /// Returns the address of its application, for a far gateway.
+    /// Returns the address of its application, for a remote gateway.
     pub(crate) fn application(&self) -> SocketAddr {
         SocketAddr::new(self.ip, APPLICATIONS)
     }
@@ -243,13 +243,13 @@ impl Party {
         })
     }
 
-    /// Starts it as a far gateway, which delivers on its own host the packets that arrive over
+    /// Starts it as a remote gateway, which delivers on its own host the packets that arrive over
     /// `relays` or directly; with `whole`, it accepts all packets of that host through a TUN
     /// device.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn far_gateway(
+    pub(crate) fn remote_gateway(
         &self,
         context: &LabContext,
         operator: &OperatorKey,
@@ -257,7 +257,7 @@ impl Party {
         whole: Option<Whole<'_>>,
     ) -> Result<Service, ProcessError> {
         let copies = whole.as_ref().and_then(|whole| whole.replies);
-        let tun = whole.map(|whole| FarDevice { name: DEVICE, sources: [whole.near.all()] });
+        let tun = whole.map(|whole| RemoteDevice { name: DEVICE, sources: [whole.near.all()] });
         let packet_endpoint = EndpointSection {
             listen: self.stop().address,
             operators: vec![operator.public().to_string()],
@@ -277,7 +277,7 @@ impl Party {
         })
     }
 
-    /// Starts it as a near gateway that gets the packets of its host by `attachment`; returns the
+    /// Starts it as a local gateway that gets the packets of its host by `attachment`; returns the
     /// address to which the application writes.
     ///
     /// # Errors
@@ -289,9 +289,9 @@ impl Party {
         carriage: &Carriage<'_>,
         attachment: Attachment,
     ) -> Result<(Service, SocketAddr), ProcessError> {
-        let to = carriage.far.application();
+        let to = carriage.remote.application();
         let port = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
-        let destinations = [carriage.far.all()];
+        let destinations = [carriage.remote.all()];
         let (attachment, writes_to) = match attachment {
             Attachment::Port => (AttachmentSection::Port { listen: port, to }, port),
             Attachment::Tproxy => {
@@ -322,7 +322,7 @@ impl Party {
         let grant = service::grant(&self.key, Relays::Any, (everywhere, vec![own]), operator)?;
         let flow = FlowSection {
             attachment,
-            far: carriage.far.stop(),
+            remote: carriage.remote.stop(),
             relays: carriage.relays,
             service: carriage.service,
             budget: carriage.budget.map(|budget| format!("{} ms", budget.as_millis())),

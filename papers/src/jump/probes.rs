@@ -528,12 +528,12 @@ fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
     };
     let saved = |probes: &[Probe]| median_of(probes, Probe::saved_rtts);
     if let Some(large) = size_of(100_000) {
-        let mut far = over(large, &saved);
-        far.retain(|(name, _)| !name.ends_with(CLASSES[0].2));
+        let mut remote = over(large, &saved);
+        remote.retain(|(name, _)| !name.ends_with(CLASSES[0].2));
         record.findings.push(Finding::new(
             "100 KB beyond 50 ms: at least one round trip faster at the median",
-            !far.is_empty() && far.iter().all(|(_, rtts)| *rtts >= A_ROUND_TRIP),
-            describe(&far, " RTT"),
+            !remote.is_empty() && remote.iter().all(|(_, rtts)| *rtts >= A_ROUND_TRIP),
+            describe(&remote, " RTT"),
         ));
     }
     if let Some(small) = size_of(10_000) {

@@ -509,7 +509,7 @@ mod tests {
         let topology = Topology::parse(topology, &Catalogue::builtin()).unwrap();
         assert!(scenario.hosts().all(|host| topology.host(host).is_some()));
         assert_eq!(scenario.dead_within(&topology, 0), Duration::from_secs(1));
-        let short = TEXT.replace("[\"relay-near\", \"relay-far\"]", "[\"relay-near\"]");
+        let short = TEXT.replace("[\"relay-near\", \"relay-remote\"]", "[\"relay-near\"]");
         let error = Scenario::parse(&short).unwrap_err().to_string();
         assert!(error.contains("at least two relays"), "{error}");
         let short = TEXT.replace("inner_watch_s = 7", "inner_watch_s = 5");

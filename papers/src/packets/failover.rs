@@ -66,26 +66,28 @@ struct Scenario {
 enum Victim {
     FirstRelay,
     LastRelay,
-    NearGateway(Attachment),
-    FarGateway(Attachment),
+    LocalGateway(Attachment),
+    RemoteGateway(Attachment),
 }
 
 impl Victim {
     const ALL: [Self; 6] = [
         Self::FirstRelay,
         Self::LastRelay,
-        Self::NearGateway(Attachment::Tproxy),
-        Self::NearGateway(Attachment::Tun),
-        Self::FarGateway(Attachment::Tproxy),
-        Self::FarGateway(Attachment::Tun),
+        Self::LocalGateway(Attachment::Tproxy),
+        Self::LocalGateway(Attachment::Tun),
+        Self::RemoteGateway(Attachment::Tproxy),
+        Self::RemoteGateway(Attachment::Tun),
     ];
 
     fn name(self) -> String {
         match self {
             Self::FirstRelay => "the first relay".into(),
             Self::LastRelay => "the last relay".into(),
-            Self::NearGateway(attachment) => format!("the near gateway ({})", attachment.name()),
-            Self::FarGateway(attachment) => format!("the far gateway ({})", attachment.name()),
+            Self::LocalGateway(attachment) => format!("the local gateway ({})", attachment.name()),
+            Self::RemoteGateway(attachment) => {
+                format!("the remote gateway ({})", attachment.name())
+            }
         }
     }
 
@@ -96,7 +98,7 @@ impl Victim {
     const fn attachment(self) -> Attachment {
         match self {
             Self::FirstRelay | Self::LastRelay => Attachment::Port,
-            Self::NearGateway(attachment) | Self::FarGateway(attachment) => attachment,
+            Self::LocalGateway(attachment) | Self::RemoteGateway(attachment) => attachment,
         }
     }
 }
@@ -123,7 +125,7 @@ impl Scenario {
     }
 
     fn topology(&self, victim: Victim) -> String {
-        let sites = ["caller", "callee", "near", "far"];
+        let sites = ["caller", "callee", "near", "remote"];
         let pair = |a: &str, b: &str, rtt: f64, loss: f64| {
             format!("[[pair]]\nbetween = [\"{a}\", \"{b}\"]\nrtt = \"{rtt} ms\"\nloss = {loss}\n")
         };
@@ -133,8 +135,8 @@ impl Scenario {
             sites.map(|site| format!("[[site]]\nid = \"{site}\"\n")).concat(),
             pair("caller", "callee", self.direct_ms, loss),
             pair("caller", "near", self.access_ms, 0.0),
-            pair("callee", "far", self.access_ms, 0.0),
-            pair("near", "far", self.between_relays_ms, 0.0),
+            pair("callee", "remote", self.access_ms, 0.0),
+            pair("near", "remote", self.between_relays_ms, 0.0),
         ]
         .concat()
     }
@@ -274,7 +276,7 @@ struct Stage {
     /// Caller, callee, first and last relay.
     parties: [Party; 4],
     relays: [Option<Service>; 2],
-    /// Near and far gateway.
+    /// Near and remote gateway.
     gateways: [Option<Service>; 2],
     listener: SocketAddr,
 }
@@ -287,15 +289,16 @@ impl Stage {
     ) -> Result<Self, ProcessError> {
         let operator = service::operator()?;
         let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
-        let parties = [party("caller")?, party("callee")?, party("near")?, party("far")?];
+        let parties = [party("caller")?, party("callee")?, party("near")?, party("remote")?];
         let [caller, callee, first, last] = &parties;
         let relays = [first.stop(), last.stop()];
         let whole = Whole { near: caller, replies: None };
-        let far = callee.far_gateway(context, &operator, &[relays[1].identity], Some(whole))?;
+        let remote =
+            callee.remote_gateway(context, &operator, &[relays[1].identity], Some(whole))?;
         let mut stage = Self {
             victim,
             relays: [None, None],
-            gateways: [None, Some(far)],
+            gateways: [None, Some(remote)],
             listener: callee.application(),
             operator,
             parties,
@@ -307,7 +310,7 @@ impl Stage {
         let carriage = Carriage {
             service: "caching",
             relays: &relays,
-            far: callee,
+            remote: callee,
             repeat_copies: true,
             budget: Some(scenario.budget()),
             copies: None,
@@ -363,8 +366,8 @@ impl Stage {
             // Dropping a service kills it.
             Victim::FirstRelay => self.relays[0] = None,
             Victim::LastRelay => self.relays[1] = None,
-            Victim::NearGateway(_) => self.gateways[0] = None,
-            Victim::FarGateway(_) => self.gateways[1] = None,
+            Victim::LocalGateway(_) => self.gateways[0] = None,
+            Victim::RemoteGateway(_) => self.gateways[1] = None,
         }
         let returned = if self.victim.is_relay() {
             wait(scenario.dead_s)?;
@@ -396,8 +399,8 @@ impl Stage {
     /// Returns the gateway that is the victim.
     fn gateway(&self) -> Option<&Service> {
         match self.victim {
-            Victim::NearGateway(_) => self.gateways[0].as_ref(),
-            Victim::FarGateway(_) => self.gateways[1].as_ref(),
+            Victim::LocalGateway(_) => self.gateways[0].as_ref(),
+            Victim::RemoteGateway(_) => self.gateways[1].as_ref(),
             Victim::FirstRelay | Victim::LastRelay => None,
         }
     }

@@ -134,7 +134,7 @@ impl Scenario {
         };
         [
             format!("[default.pair]\nrtt = \"{} ms\"\n", self.direct_ms),
-            ["caller", "callee", "near", "far", "fetcher"]
+            ["caller", "callee", "near", "remote", "fetcher"]
                 .map(|site| format!("[[site]]\nid = \"{site}\"\n"))
                 .concat(),
             format!(
@@ -144,8 +144,8 @@ impl Scenario {
             ),
             pair("[\"caller\", \"callee\"]", self.direct_ms, jitter, &lossy),
             pair("[\"caller\", \"near\"]", relay, jitter, ""),
-            pair("[\"callee\", \"far\"]", relay, jitter, ""),
-            pair("[\"near\", \"far\"]", self.between_relays_ms, 0.0, ""),
+            pair("[\"callee\", \"remote\"]", relay, jitter, ""),
+            pair("[\"near\", \"remote\"]", self.between_relays_ms, 0.0, ""),
             pair("[\"caller\", \"fetcher\"]", self.server_ms, jitter, ""),
         ]
         .concat()
@@ -247,21 +247,21 @@ fn start(
     }
     let operator = service::operator()?;
     let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
-    let (caller, callee, near, far) =
-        (party("caller")?, party("callee")?, party("near")?, party("far")?);
-    let relays = [near.stop(), far.stop()];
+    let (caller, callee, near, remote) =
+        (party("caller")?, party("callee")?, party("near")?, party("remote")?);
+    let relays = [near.stop(), remote.stop()];
     let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: true };
     let mut services = vec![
         near.relay(context, &operator, &[relays[1].identity], coding)?,
-        far.relay(context, &operator, &[relays[0].identity], coding)?,
-        callee.far_gateway(context, &operator, &[relays[1].identity], None)?,
+        remote.relay(context, &operator, &[relays[0].identity], coding)?,
+        callee.remote_gateway(context, &operator, &[relays[1].identity], None)?,
     ];
     let marked = Copies { dscp: vec![MARK], ..Copies::default() };
     let are_chosen = arm == Arm::ChosenCopied;
     let carriage = Carriage {
         service: if arm == Arm::Direct { "direct" } else { "caching" },
         relays: &relays,
-        far: &callee,
+        remote: &callee,
         repeat_copies: true,
         budget: Some(Duration::from_secs_f64(scenario.budget_ms / 1e3)),
         copies: are_chosen.then_some(&marked),

@@ -236,13 +236,13 @@ fn start(
     }
     for (index, path) in paths {
         context.stop.check()?;
-        let (near, far) = ends(context, *index)?;
+        let (near, remote) = ends(context, *index)?;
         let relays = &relays[&path.group];
-        services.push(far.far_gateway(context, &operator, &[relays[1].identity], None)?);
+        services.push(remote.remote_gateway(context, &operator, &[relays[1].identity], None)?);
         let carriage = Carriage {
             service: "coding",
             relays,
-            far: &far,
+            remote: &remote,
             repeat_copies: arq,
             budget: None,
             copies: None,
@@ -251,7 +251,7 @@ fn start(
         let (gateway, listener) =
             near.near_gateway(context, &operator, &carriage, Attachment::Port)?;
         services.push(gateway);
-        let to = (&far.host, far.application());
+        let to = (&remote.host, remote.application());
         pairs.push(Pair::open(context, (&near.host, listener), to, path.phase)?);
     }
     Ok((services, pairs))

@@ -138,7 +138,7 @@ impl Scenario {
         let lossy = format!("loss = {}\n", point.loss);
         [
             format!("[default.pair]\nrtt = \"{} ms\"\n", self.direct_ms),
-            ["sender", "receiver", "near", "far"]
+            ["sender", "receiver", "near", "remote"]
                 .map(|site| format!("[[site]]\nid = \"{site}\"\n"))
                 .concat(),
             format!(
@@ -148,8 +148,8 @@ impl Scenario {
             ),
             pair("[\"sender\", \"receiver\"]", self.direct_ms, &lossy),
             pair("[\"sender\", \"near\"]", self.relay_ms, ""),
-            pair("[\"receiver\", \"far\"]", self.relay_ms, ""),
-            pair("[\"near\", \"far\"]", self.between_relays_ms, ""),
+            pair("[\"receiver\", \"remote\"]", self.relay_ms, ""),
+            pair("[\"near\", \"remote\"]", self.between_relays_ms, ""),
         ]
         .concat()
     }
@@ -246,19 +246,19 @@ fn start(
 ) -> Result<(Vec<Service>, Pair), ProcessError> {
     let operator = service::operator()?;
     let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
-    let (sender, receiver, near, far) =
-        (party("sender")?, party("receiver")?, party("near")?, party("far")?);
-    let relays = [near.stop(), far.stop()];
+    let (sender, receiver, near, remote) =
+        (party("sender")?, party("receiver")?, party("near")?, party("remote")?);
+    let relays = [near.stop(), remote.stop()];
     let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: true };
     let mut services = vec![
         near.relay(context, &operator, &[relays[1].identity], coding)?,
-        far.relay(context, &operator, &[relays[0].identity], coding)?,
-        receiver.far_gateway(context, &operator, &[relays[1].identity], None)?,
+        remote.relay(context, &operator, &[relays[0].identity], coding)?,
+        receiver.remote_gateway(context, &operator, &[relays[1].identity], None)?,
     ];
     let carriage = Carriage {
         service,
         relays: &relays,
-        far: &receiver,
+        remote: &receiver,
         repeat_copies: true,
         budget: Some(Duration::from_secs_f64(point.budget_ms / 1e3)),
         copies: None,

@@ -1,8 +1,8 @@
 //! Rates between regions: `trn-single` and `trn-tuned` \[TRN\].
 //!
 //! TRN measured eleven regions of EC2 with one default connection, and found the usual: near
-//! regions are fast, far ones slow. With larger windows, and above all with many connections, the
-//! differences vanished: each pair reached the limit of its VM. Here a download runs from each
+//! regions are fast, remote ones slow. With larger windows, and above all with many connections,
+//! the differences vanished: each pair reached the limit of its VM. Here a download runs from each
 //! region to each other one, over one plain connection or over a striped leg between a relay beside
 //! the sender and a gateway beside the receiver. A [`scenario`] defines the regions and the
 //! strategies; a [`repeat`] is a lab for each strategy; the [`outcome`] compares the rates with the

@@ -181,11 +181,11 @@ impl Rates<'_> {
         let of = |pairs: &[(usize, f64)]| {
             median(&pairs.iter().map(|(pair, _)| medians[*pair]).collect::<Vec<f64>>())
         };
-        let (near, far) = (of(&pairs[..third]), of(&pairs[pairs.len() - third..]));
+        let (near, remote) = (of(&pairs[..third]), of(&pairs[pairs.len() - third..]));
         let ours = format!(
-            "median of the nearest third {near:.0} Mbit/s, of the farthest {far:.0} Mbit/s"
+            "median of the nearest third {near:.0} Mbit/s, of the farthest {remote:.0} Mbit/s"
         );
-        Finding::new("lower bandwidth between distant regions", near > far, ours)
+        Finding::new("lower bandwidth between distant regions", near > remote, ours)
     }
 
     fn relays_gain(&self, gain: f64) -> Finding {

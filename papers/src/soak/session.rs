@@ -460,30 +460,32 @@ mod tests {
     fn session_ends_are_distinguished() {
         let never = || false;
         let come = |spoil: fn(TcpStream, Vec<u8>)| {
-            let (near, far) = pair();
-            let sender =
-                std::thread::spawn(move || spoil(far, Content::new(1000, 7).flatten().collect()));
+            let (near, remote) = pair();
+            let sender = std::thread::spawn(move || {
+                spoil(remote, Content::new(1000, 7).flatten().collect())
+            });
             let mut talk = talk(near, &never).unwrap();
             let came = talk.compare(Content::new(1000, 7), Duration::ZERO);
             let came = came.and_then(|()| talk.read_end());
             sender.join().unwrap();
             came
         };
-        assert_eq!(come(|mut far, bytes| far.write_all(&bytes).unwrap()), Ok(()));
-        let early = |mut far: TcpStream, bytes: Vec<u8>| far.write_all(&bytes[..999]).unwrap();
+        assert_eq!(come(|mut remote, bytes| remote.write_all(&bytes).unwrap()), Ok(()));
+        let early =
+            |mut remote: TcpStream, bytes: Vec<u8>| remote.write_all(&bytes[..999]).unwrap();
         assert_eq!(come(early), Err(End::Early));
-        let altered = |mut far: TcpStream, mut bytes: Vec<u8>| {
+        let altered = |mut remote: TcpStream, mut bytes: Vec<u8>| {
             bytes[500] ^= 1;
-            far.write_all(&bytes).unwrap();
+            remote.write_all(&bytes).unwrap();
         };
         assert_eq!(come(altered), Err(End::Altered));
-        let more = |mut far: TcpStream, mut bytes: Vec<u8>| {
+        let more = |mut remote: TcpStream, mut bytes: Vec<u8>| {
             bytes.push(0);
-            far.write_all(&bytes).unwrap();
+            remote.write_all(&bytes).unwrap();
         };
         assert_eq!(come(more), Err(End::Altered));
-        let reset = |far: TcpStream, _| {
-            socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+        let reset = |remote: TcpStream, _| {
+            socket2::SockRef::from(&remote).set_linger(Some(Duration::ZERO)).unwrap();
         };
         assert_eq!(come(reset), Err(End::Broken));
     }
@@ -491,8 +493,8 @@ mod tests {
     #[test]
     fn server_serves_every_kind_of_session() {
         let never = || false;
-        let (near, far) = pair();
-        let serving = std::thread::spawn(move || serve(talk(far, &|| false).unwrap()));
+        let (near, remote) = pair();
+        let serving = std::thread::spawn(move || serve(talk(remote, &|| false).unwrap()));
         let mut client = talk(near, &never).unwrap();
         let push = Kind::ALL.iter().position(|kind| *kind == Kind::Push).unwrap() as u8;
         let mut request = vec![push];

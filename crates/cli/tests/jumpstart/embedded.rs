@@ -11,7 +11,7 @@ use serde_json::Value;
 use tradewind_grant::IdentityKey;
 
 use crate::common::ended;
-use crate::legs::{FarRelay, Session, gateway_text, operator, windows_to};
+use crate::legs::{RemoteRelay, Session, gateway_text, operator, windows_to};
 use crate::missing::{NO_EBPF, has};
 use crate::sockops::can_attach;
 use crate::world::{Guard, PROGRAM, World, until};
@@ -113,7 +113,7 @@ pub(crate) fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
     serde_json::from_str(&answer).unwrap_or_default()
 }
 
-/// Returns the learner's state of the far host.
+/// Returns the learner's state of the remote host.
 fn known(world: &World, socket: &Path) -> Value {
     known_of(world, socket, "10.1.0.2")
 }
@@ -123,7 +123,7 @@ pub(crate) fn known_of(world: &World, socket: &Path, address: &str) -> Value {
     asked(world, socket, &["explain", address])["destination"].take()
 }
 
-/// Returns the window in force towards the far host.
+/// Returns the window in force towards the remote host.
 pub(crate) fn learned(world: &World, socket: &Path) -> Option<u64> {
     learned_of(world, socket, "10.1.0.2")
 }
@@ -177,7 +177,7 @@ fn relay_applies_learned_windows_without_daemon() {
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    let destination = world.remote.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
     let port = destination.local_addr().unwrap().port();
     let routes = world.routes(&[]);
     let text = format!("metrics = '127.0.0.1:0'\n{}", relay_text(LEARN));
@@ -229,8 +229,8 @@ fn gateway_starts_legs_with_learned_windows() {
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let relay = FarRelay::start(&world.far);
-    let destination = world.far.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let relay = RemoteRelay::start(&world.remote);
+    let destination = world.remote.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
     let text = gateway_text(relay.address, &relay.identity, LEARN);
     let mut gateway = Learning::start(&world, "gateway", "gateway.toml", &text, &[]);
     let session = || Session::over(&world, gateway.listen(), &destination);
@@ -250,14 +250,14 @@ fn window_of_profile_is_unchanged() {
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let destination = world.far.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
+    let destination = world.remote.run(|| TcpListener::bind("10.1.0.2:0").unwrap()).unwrap();
     let stated = "[leg.dial]\ninitial_window = 20\n";
     let text = relay_text(&format!("{LONG_TIMEOUTS}{stated}{LEARN}"));
     let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let gateway = before(&world, &relay);
     // Connections accepted from there are learned from as well.
     let _accepted = with_large_windows(&world, || {
-        world.far.run(|| TcpStream::connect(relay.listen()).unwrap()).unwrap()
+        world.remote.run(|| TcpStream::connect(relay.listen()).unwrap()).unwrap()
     });
     until("a large window", || learned(&world, &relay.socket()) >= Some(80));
     let _session = Session::over(&world, gateway.listen(), &destination);

@@ -17,10 +17,10 @@ use crate::paced::{BULK_BYTES, on_the_lab};
 use crate::sockops::can_attach;
 use crate::world::{World, until};
 
-/// Opens a connection from the far host to `listen` on the near one; returns it with the first
+/// Opens a connection from the remote host to `listen` on the near one; returns it with the first
 /// window of its near end. It carries no data.
 fn from_afar(world: &World, listen: SocketAddr) -> (TcpStream, u32) {
-    let dialled = world.far.run(|| TcpStream::connect(listen).unwrap()).unwrap();
+    let dialled = world.remote.run(|| TcpStream::connect(listen).unwrap()).unwrap();
     let port = dialled.local_addr().unwrap().port();
     until("a connection", || windows_to(world, port).len() == 1);
     let window = windows_to(world, port)[0];
@@ -95,7 +95,7 @@ fn learner_works_with_ipv6() {
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
     };
-    let destination = world.far.run(|| TcpListener::bind("[fd10::2]:0").unwrap()).unwrap();
+    let destination = world.remote.run(|| TcpListener::bind("[fd10::2]:0").unwrap()).unwrap();
     let port = destination.local_addr().unwrap().port();
     let relay = relay_with_long_timeouts(&world, "[fd10::1]:0");
     let gateway = before(&world, &relay);
@@ -115,7 +115,7 @@ struct OnAPath {
     relay: Learning,
     gateway: Learning,
     destination: TcpListener,
-    far: String,
+    remote: String,
     routes: String,
     /// Kept open, so that its entry is not forgotten.
     bulk: Session,
@@ -126,8 +126,9 @@ struct OnAPath {
 impl OnAPath {
     /// Sets up the path; `None`, with a message, where that is not possible.
     fn learn(test: &str, mode: &str) -> Option<Self> {
-        let (lab, world, far) = on_the_lab(test)?;
-        let destination = world.far.run(|| TcpListener::bind((far.as_str(), 0)).unwrap()).unwrap();
+        let (lab, world, remote) = on_the_lab(test)?;
+        let destination =
+            world.remote.run(|| TcpListener::bind((remote.as_str(), 0)).unwrap()).unwrap();
         let routes = world.routes(&[]);
         // No connection is held back for comparison, so that all with a share jump.
         let learn = format!(
@@ -140,7 +141,7 @@ impl OnAPath {
         let gateway = before(&world, &relay);
         let mut bulk = Session::over(&world, gateway.listen(), &destination);
         bulk.carry(BULK_BYTES);
-        let path = Self { relay, gateway, destination, far, routes, bulk, world, _lab: lab };
+        let path = Self { relay, gateway, destination, remote, routes, bulk, world, _lab: lab };
         until("a learned rate", || path.rate().is_some());
         Some(path)
     }
@@ -149,9 +150,9 @@ impl OnAPath {
         self.relay.socket()
     }
 
-    /// Returns the learned rate of the far host.
+    /// Returns the learned rate of the remote host.
     fn rate(&self) -> Option<f64> {
-        known_of(&self.world, &self.socket(), &self.far)["pacing_mbps"].as_f64()
+        known_of(&self.world, &self.socket(), &self.remote)["pacing_mbps"].as_f64()
     }
 
     /// Returns the rate limits of the legs to the destination that have jumped: only those have
@@ -188,21 +189,21 @@ fn paced_jump_is_released_across_an_upgrade() {
     until("the limits to be lifted", || path.held().is_empty());
     // The old process ends with its last session, and its program with it.
     drop(sessions);
-    let OnAPath { mut relay, gateway, far, routes, bulk, world, _lab, .. } = path;
+    let OnAPath { mut relay, gateway, remote, routes, bulk, world, _lab, .. } = path;
     drop((bulk, gateway));
     assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
-    assert_eq!((world.initial_window_to(&far), world.routes(&[])), (10, routes));
+    assert_eq!((world.initial_window_to(&remote), world.routes(&[])), (10, routes));
     end_successor(&world, &socket, first);
-    assert_eq!(world.initial_window_to(&far), 10);
+    assert_eq!(world.initial_window_to(&remote), 10);
 }
 
 #[test]
 fn strict_relay_paces_jumps_and_releases_them() {
     let Some(path) = OnAPath::learn("embedded-strict", "strict") else { return };
     let mut sessions = path.jump();
-    let known = known_of(&path.world, &path.socket(), &path.far);
+    let known = known_of(&path.world, &path.socket(), &path.remote);
     assert_eq!((&known["in_force"], known["pacing_mbps"].is_null()), (&true.into(), false));
-    assert_eq!(path.world.initial_window_to(&path.far), 10, "what others open");
+    assert_eq!(path.world.initial_window_to(&path.remote), 10, "what others open");
     sessions.iter_mut().for_each(|session| session.carry(BULK_BYTES));
     until("the limits to be lifted", || path.held().is_empty());
     assert_eq!(path.world.routes(&[]), path.routes);

@@ -23,16 +23,16 @@ pub(crate) fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }
 
-/// A relay on a thread inside the far host.
-pub(crate) struct FarRelay {
+/// A relay on a thread inside the remote host.
+pub(crate) struct RemoteRelay {
     pub(crate) address: SocketAddr,
     pub(crate) identity: String,
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
 }
 
-impl FarRelay {
-    pub(crate) fn start(far: &Namespace) -> Self {
+impl RemoteRelay {
+    pub(crate) fn start(remote: &Namespace) -> Self {
         let config = format!(
             "listen = ['10.1.0.2:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
             [policy]\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true",
@@ -40,18 +40,18 @@ impl FarRelay {
             operator().public(),
         );
         let bind = || Relay::bind(&RelayConfig::parse(&config).unwrap()).unwrap();
-        let relay = far.run(bind).unwrap();
+        let relay = remote.run(bind).unwrap();
         let (address, identity) = (relay.handle().local_addrs()[0], relay.identity().to_string());
         let shutdown = Shutdown::new();
         let shutdown_of_thread = shutdown.clone();
         // Threads inherit the namespace of the one that starts them.
         let run = || std::thread::spawn(move || relay.run(&shutdown_of_thread).unwrap());
-        let thread = Some(far.run(run).unwrap());
+        let thread = Some(remote.run(run).unwrap());
         Self { address, identity, shutdown, thread }
     }
 }
 
-impl Drop for FarRelay {
+impl Drop for RemoteRelay {
     fn drop(&mut self) {
         self.shutdown.stop();
         self.thread.take().unwrap().join().unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> S
 }
 
 /// Starts a gateway on the near host; returns its process and its CONNECT address.
-fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
+fn gateway(world: &World, relay: &RemoteRelay) -> (Guard, SocketAddr) {
     let file = world.directory.join("gateway.toml");
     std::fs::write(&file, gateway_text(relay.address, &relay.identity, "")).unwrap();
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
@@ -100,7 +100,7 @@ fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
 /// A session from the near host that stays open until dropped.
 pub(crate) struct Session {
     near: TcpStream,
-    far: TcpStream,
+    remote: TcpStream,
 }
 
 impl Session {
@@ -110,22 +110,22 @@ impl Session {
         let mut near = world.near.run(|| TcpStream::connect(gateway).unwrap()).unwrap();
         let to = destination.local_addr().unwrap();
         write!(near, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();
-        let (mut far, _) = destination.accept().unwrap();
-        far.write_all(b"here").unwrap();
+        let (mut remote, _) = destination.accept().unwrap();
+        remote.write_all(b"here").unwrap();
         let mut seen = Vec::new();
         while !seen.ends_with(b"here") {
             let mut byte = [0];
             near.read_exact(&mut byte).unwrap();
             seen.push(byte[0]);
         }
-        Self { near, far }
+        Self { near, remote }
     }
 
     /// Sends so many bytes to its destination.
     pub(crate) fn carry(&mut self, bytes: usize) {
-        let Self { near, far } = self;
+        let Self { near, remote } = self;
         std::thread::scope(|scope| {
-            scope.spawn(|| far.read_exact(&mut vec![0; bytes]).unwrap());
+            scope.spawn(|| remote.read_exact(&mut vec![0; bytes]).unwrap());
             near.write_all(&vec![7; bytes]).unwrap();
         });
     }
@@ -149,9 +149,9 @@ pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
 #[test]
 fn gateway_leg_starts_with_learned_window() {
     let Some(world) = World::new("jumpstart-legs") else { return };
-    let relay = FarRelay::start(&world.far);
+    let relay = RemoteRelay::start(&world.remote);
     let (_gateway, listen) = gateway(&world, &relay);
-    let destination = world.far.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let destination = world.remote.run(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
     let legs = || windows_to(&world, relay.address.port());
     let session = || Session::over(&world, listen, &destination);
     let ends = session();

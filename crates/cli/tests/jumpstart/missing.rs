@@ -123,8 +123,8 @@ fn routing_daemons_routes_are_respected() {
 #[test]
 fn multipath_route_is_copied_with_all_next_hops() {
     let Some(world) = World::new("missing-ecmp") else { return };
-    ip(&world.far, "addr add 10.1.0.3/24 dev wb");
-    ip(&world.far, "addr add 10.5.0.1/32 dev lo");
+    ip(&world.remote, "addr add 10.1.0.3/24 dev wb");
+    ip(&world.remote, "addr add 10.5.0.1/32 dev lo");
     let hops = "nexthop via 10.1.0.2 weight 1 nexthop via 10.1.0.3 weight 1";
     let _open = world.with_window(40, "10.5.0.1", "10.5.0.0/16", hops);
     let before = world.routes(&[]);

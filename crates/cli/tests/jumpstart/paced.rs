@@ -23,10 +23,10 @@ seed = 1
 id = "near"
 location = { latitude = 50.0, longitude = 8.0 }
 [[site]]
-id = "far"
+id = "remote"
 location = { latitude = 50.0, longitude = 8.0 }
 [[pair]]
-between = ["near", "far"]
+between = ["near", "remote"]
 rtt = "40 ms"
 rate = "50 Mbit/s"
 queue = "2 MB"
@@ -41,7 +41,7 @@ const LOANS_ENDED: Duration = Duration::from_millis(400);
 /// Connections opened at once.
 const CROWD: usize = 4;
 
-/// Sets up near and far host on the lab; `None`, with a message, where that is not possible.
+/// Sets up near and remote host on the lab; `None`, with a message, where that is not possible.
 pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     if !may_make_networks() {
         skipped(test, &"no right to make network namespaces");
@@ -49,25 +49,25 @@ pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     }
     let topology = Topology::parse(PATH, &Catalogue::builtin()).unwrap();
     let lab = Lab::start(&topology, &LabOptions::default()).unwrap();
-    let [near, far] = ["near", "far"].map(|name| HostId::new(name).unwrap());
-    let address = lab.address_v4(&far).unwrap().to_string();
-    let [near, far] = [near, far].map(|host| lab.namespace(&host).unwrap());
-    let world = World::between(near, far, test);
+    let [near, remote] = ["near", "remote"].map(|name| HostId::new(name).unwrap());
+    let address = lab.address_v4(&remote).unwrap().to_string();
+    let [near, remote] = [near, remote].map(|host| lab.namespace(&host).unwrap());
+    let world = World::between(near, remote, test);
     std::fs::write(world.directory.join("config.toml"), CONFIG).unwrap();
     can_attach(test, &world.near).then_some((lab, world, address))
 }
 
-/// Sends a file to the far host over a new connection, which stays open.
+/// Sends a file to the remote host over a new connection, which stays open.
 fn send_bulk(world: &World, address: &str) -> (TcpStream, TcpStream) {
-    let (mut near, mut far) = world.connect_to(address);
+    let (mut near, mut remote) = world.connect_to(address);
     std::thread::scope(|scope| {
-        scope.spawn(|| far.read_exact(&mut vec![0; BULK_BYTES]).unwrap());
+        scope.spawn(|| remote.read_exact(&mut vec![0; BULK_BYTES]).unwrap());
         near.write_all(&vec![7; BULK_BYTES]).unwrap();
     });
-    (near, far)
+    (near, remote)
 }
 
-/// Returns the daemon's state of the far host.
+/// Returns the daemon's state of the remote host.
 fn explained(world: &World, address: &str) -> serde_json::Value {
     let explained = world.ask(&["explain", address, "--output", "json"]);
     let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
@@ -90,30 +90,30 @@ fn limits(near: &[TcpStream]) -> Vec<f64> {
 #[test]
 fn simultaneous_starts_share_the_learned_rate() {
     let test = "paced-shares";
-    let Some((_lab, world, far)) = on_the_lab(test) else { return };
+    let Some((_lab, world, remote)) = on_the_lab(test) else { return };
     let (mut daemon, ready) = world.daemon_by(&[], "through = \"sockops\"");
     assert!(ready.contains("\"through\":\"sockops\""), "{ready}");
-    let _bulk = send_bulk(&world, &far);
-    let rate = || explained(&world, &far)["pacing_mbps"].as_f64();
+    let _bulk = send_bulk(&world, &remote);
+    let rate = || explained(&world, &remote)["pacing_mbps"].as_f64();
     until("a learned rate", || rate().is_some());
     assert!(world.ask(&["status"]).contains("mode paced, through sockops"));
     // A change of less than a twentieth is not passed to the kernel.
     let most = || rate().unwrap() * 1.06;
-    let (first, _far) = world.connect_at_once(CROWD, &far);
+    let (first, _remote) = world.connect_at_once(CROWD, &remote);
     let shares = limits(&first);
     assert!(!shares.is_empty() && shares.iter().sum::<f64>() <= most(), "{shares:?}");
     sleep(LOANS_ENDED);
-    let (known, _far) = world.connect_at_once(CROWD, &far);
+    let (known, _remote) = world.connect_at_once(CROWD, &remote);
     let shares = limits(&known);
     assert!(shares.len() > 1 && shares.iter().sum::<f64>() <= most(), "{shares:?}");
     // From now on nothing that one of them sends is acknowledged.
     let mut lossy = known.iter().find(|near| limit(near).is_some()).unwrap();
     let near = lossy.local_addr().unwrap().ip();
-    ip(&world.far, &format!("rule add pref 10 to {near} blackhole"));
+    ip(&world.remote, &format!("rule add pref 10 to {near} blackhole"));
     lossy.write_all(&[7; 5000]).unwrap();
-    let share = || explained(&world, &far)["guard_ratio"].as_f64().unwrap();
+    let share = || explained(&world, &remote)["guard_ratio"].as_f64().unwrap();
     until("the loss to be told", || share() < 1.0);
     assert_eq!(daemon.terminate(), Some(0));
-    ip(&world.far, "rule del pref 10");
-    assert_eq!(world.initial_window_to(&far), 10);
+    ip(&world.remote, "rule del pref 10");
+    assert_eq!(world.initial_window_to(&remote), 10);
 }

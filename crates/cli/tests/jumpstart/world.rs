@@ -16,19 +16,19 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 /// Longest wait: far above any normal duration, reached only by a failed test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The far host.
-const FAR: &str = "10.1.0.2";
+/// The remote host.
+const REMOTE: &str = "10.1.0.2";
 
 /// Reports that a test was skipped, past the capture of passing tests' output.
 pub(crate) fn skipped(test: &str, why: &dyn std::fmt::Display) {
     let _written = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
 
-/// Two hosts on one link, and a listener on the far one.
+/// Two hosts on one link, and a listener on the remote one.
 pub(crate) struct World {
     pub(crate) near: Arc<Namespace>,
     pub(crate) listener: TcpListener,
-    pub(crate) far: Arc<Namespace>,
+    pub(crate) remote: Arc<Namespace>,
     port: u16,
     pub(crate) directory: PathBuf,
 }
@@ -40,17 +40,17 @@ impl World {
             skipped(test, &"no right to make network namespaces");
             return None;
         }
-        let (near, far) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        let (near, remote) = (Namespace::create().unwrap(), Namespace::create().unwrap());
         let holder = near.run(|| Command::new("sleep").arg("600").spawn().unwrap()).unwrap();
         let mut holder = Guard(holder);
-        ip(&far, &format!("link add dev wb type veth peer name wa netns {}", holder.0.id()));
+        ip(&remote, &format!("link add dev wb type veth peer name wa netns {}", holder.0.id()));
         for line in [
             "addr add 10.1.0.2/24 dev wb",
             "addr add fd10::2/64 dev wb nodad",
             "link set lo up",
             "link set wb up",
         ] {
-            ip(&far, line);
+            ip(&remote, line);
         }
         for line in [
             "addr add 10.1.0.1/24 dev wa",
@@ -62,29 +62,29 @@ impl World {
             ip(&near, line);
         }
         holder.end();
-        Some(Self::between(Arc::new(near), Arc::new(far), test))
+        Some(Self::between(Arc::new(near), Arc::new(remote), test))
     }
 
-    /// Uses two existing hosts, with a listener on the far one.
-    pub(crate) fn between(near: Arc<Namespace>, far: Arc<Namespace>, test: &str) -> Self {
-        let listener = far.run(|| TcpListener::bind("[::]:0").unwrap()).unwrap();
+    /// Uses two existing hosts, with a listener on the remote one.
+    pub(crate) fn between(near: Arc<Namespace>, remote: Arc<Namespace>, test: &str) -> Self {
+        let listener = remote.run(|| TcpListener::bind("[::]:0").unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("tw-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let config = "[learn]\nttl = \"1 s\"\ncontrol_share = 0\n[observe]\ninterval = \"100 ms\"\n\
                       [act]\nthrough = \"routes\"\n";
         std::fs::write(directory.join("config.toml"), config).unwrap();
-        Self { near, far, listener, port, directory }
+        Self { near, remote, listener, port, directory }
     }
 
-    /// Opens a connection from the near host to an address of the far one; returns both ends.
+    /// Opens a connection from the near host to an address of the remote one; returns both ends.
     pub(crate) fn connect_to(&self, address: &str) -> (TcpStream, TcpStream) {
         let address = SocketAddr::new(address.parse().unwrap(), self.port);
         let near = self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
         (near, self.listener.accept().unwrap().0)
     }
 
-    /// Opens so many connections at once: their near ends, and the far ones in any order.
+    /// Opens so many connections at once: their near ends, and the remote ones in any order.
     pub(crate) fn connect_at_once(
         &self,
         count: usize,
@@ -94,25 +94,25 @@ impl World {
         let dial = || self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
         std::thread::scope(|scope| {
             let dialled: Vec<_> = (0..count).map(|_| scope.spawn(dial)).collect();
-            let far = dialled.iter().map(|_| self.listener.accept().unwrap().0).collect();
-            (dialled.into_iter().map(|near| near.join().unwrap()).collect(), far)
+            let remote = dialled.iter().map(|_| self.listener.accept().unwrap().0).collect();
+            (dialled.into_iter().map(|near| near.join().unwrap()).collect(), remote)
         })
     }
 
     /// Returns the congestion window that a new connection starts with.
     pub(crate) fn initial_window(&self) -> u32 {
-        self.initial_window_to(FAR)
+        self.initial_window_to(REMOTE)
     }
 
     pub(crate) fn initial_window_to(&self, address: &str) -> u32 {
-        let (near, _far) = self.connect_to(address);
+        let (near, _remote) = self.connect_to(address);
         TcpInfo::of(&near).unwrap().congestion_window.unwrap().as_u32()
     }
 
     /// Opens a connection whose window is `segments`, as if it had grown to that.
     pub(crate) fn connection_with_window(&self, segments: u32) -> (TcpStream, TcpStream) {
         let route = "10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
-        self.with_window(segments, FAR, route, "")
+        self.with_window(segments, REMOTE, route, "")
     }
 
     /// Opens such a connection to an address that `route` and its next `hops` lead to.

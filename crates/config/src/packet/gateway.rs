@@ -36,7 +36,7 @@ pub struct GatewayPackets {
     pub rendezvous: Rendezvous,
     /// The way of the datagrams of SOCKS5 clients; none when absent.
     pub socks5_udp: Option<DeliveryPolicy>,
-    /// Further addresses of relays and far endpoints, by identity.
+    /// Further addresses of relays and remote endpoints, by identity.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
     /// True if copies that are lost on the path to their first relay are sent again.
     pub repeats_copies: bool,
@@ -169,7 +169,7 @@ impl GatewayPackets {
 /// Returns the way of the datagrams of SOCKS5 clients.
 fn delivery_of_socks5(section: &DeliverySection) -> Result<DeliveryPolicy, ConfigError> {
     if !section.further().is_empty() {
-        let problem = "expected one address of each relay and far gateway here";
+        let problem = "expected one address of each relay and remote gateway here";
         return Err(ConfigError::new(SOCKS5_UDP, problem));
     }
     section.clone().resolve().map_err(|error| error.within(SOCKS5_UDP))

@@ -1,16 +1,16 @@
-//! Settings of a group: one port, and several far endpoints `[JQ 3.5]`.
+//! Settings of a group: one port, and several remote endpoints `[JQ 3.5]`.
 
 use std::net::SocketAddr;
 
 use tradewind_packet::message::{Carriage, Service};
 
-use super::{Assumed, DeliveryPolicy, Far, Via};
+use super::{Assumed, DeliveryPolicy, Remote, Via};
 use crate::ConfigError;
 
 /// Most members of a group. Chosen: each packet is sent this many times over the Internet.
 const MOST_IN_GROUP: usize = 256;
 
-/// A local port whose datagrams, from unmodified applications, go to several far endpoints
+/// A local port whose datagrams, from unmodified applications, go to several remote endpoints
 /// `[JQ 3.5]`.
 #[derive(Debug, Clone)]
 pub struct Group {
@@ -26,8 +26,8 @@ pub struct Group {
 /// One receiver of a group's datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
-    /// The far endpoint.
-    pub far: Far,
+    /// The remote endpoint.
+    pub remote: Remote,
     /// The address to which it delivers.
     pub to: SocketAddr,
     /// The relays before it: one or two, of which the first is the same for all members.
@@ -38,12 +38,12 @@ impl Group {
     /// Returns the delivery policy and the destination of each member.
     pub fn courses(&self) -> impl Iterator<Item = (SocketAddr, DeliveryPolicy)> + '_ {
         self.members.iter().map(|member| {
-            let GroupMember { far, to, relays } = member.clone();
+            let GroupMember { remote, to, relays } = member.clone();
             let carriage = self.carriage;
             (
                 to,
                 DeliveryPolicy {
-                    far,
+                    remote,
                     relays,
                     carriage,
                     max_loss: None,
@@ -79,8 +79,8 @@ impl Group {
                      all, or `nearest` for all",
                 );
             }
-            if self.members[..place].iter().any(|other| other.far == member.far) {
-                return refused("expected another far gateway for each member");
+            if self.members[..place].iter().any(|other| other.remote == member.remote) {
+                return refused("expected another remote gateway for each member");
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Names that only a members file explains, and the sections that hold them.
 
-use super::{DeliveryPolicy, Far, Group, Path, Recipient, Rendezvous, Via};
+use super::{DeliveryPolicy, Group, Path, Recipient, Remote, Rendezvous, Via};
 use crate::ConfigError;
 
 /// The keys of the sections that paths, groups and deposits were read from, such as `packet[1]`, in
@@ -20,11 +20,11 @@ impl DeliveryPolicy {
     /// endpoint with an id, and is absent without such a file.
     ///
     /// # Errors
-    /// The key `far` or `relays`.
+    /// The key `remote` or `relays`.
     pub fn check_members(&self, has: Option<&dyn Fn(&str) -> bool>) -> Result<(), ConfigError> {
-        match &self.far {
-            Far::Member(name) => check_member(name, has)?,
-            Far::At(_) => {}
+        match &self.remote {
+            Remote::Member(name) => check_member(name, has)?,
+            Remote::At(_) => {}
         }
         if self.relays == Via::Nearest && has.is_none() {
             let problem =
@@ -55,7 +55,7 @@ fn check_member(name: &str, has: Option<&dyn Fn(&str) -> bool>) -> Result<(), Co
              or an address and an identity"
         ),
     };
-    Err(ConfigError::new("far", problem))
+    Err(ConfigError::new("remote", problem))
 }
 
 impl SectionKeys {
@@ -82,7 +82,7 @@ impl SectionKeys {
             }
         }
         for (at, deposits) in rendezvous.deposits.iter().enumerate() {
-            let checked = deposits.far.check_members(has);
+            let checked = deposits.remote.check_members(has);
             checked.map_err(|error| error.of_section(self.deposits.get(at)))?;
         }
         Ok(())

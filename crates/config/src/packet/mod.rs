@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`copying`] | which packets are copied to relays |
 //! | [`gateway`] | a gateway's packet plane |
-//! | [`group`] | one port to several far endpoints |
+//! | [`group`] | one port to several remote endpoints |
 //! | [`members`] | names that only a members file explains |
-//! | [`neighbours`] | relays and far endpoints as files give them |
+//! | [`neighbours`] | relays and remote endpoints as files give them |
 //! | [`relay`] | a relay's packet plane |
 //! | [`relay_services`] | a relay's caching and coding |
 //! | [`rendezvous`] | packets that wait for receivers |
@@ -55,12 +55,12 @@ pub use sections::{EndpointSection, PacketSection, RelaySection};
 /// chooses.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// Datagrams of unmodified applications, and their way to a far endpoint.
+/// Datagrams of unmodified applications, and their way to a remote endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The source of the datagrams.
     pub source: TrafficSource,
-    /// The way to the far endpoint.
+    /// The way to the remote endpoint.
     pub delivery: DeliveryPolicy,
 }
 
@@ -71,7 +71,7 @@ pub enum TrafficSource {
     Port {
         /// The address that applications write to; with port 0 the system chooses a port.
         listen: SocketAddr,
-        /// The address to which the far endpoint delivers.
+        /// The address to which the remote endpoint delivers.
         to: SocketAddr,
     },
     /// Datagrams intercepted on their way (TPROXY), which go to their own destinations.
@@ -86,7 +86,7 @@ pub enum TrafficSource {
 pub struct Tunnel {
     /// The device's name, which no other device has.
     pub name: String,
-    /// Ranges of addresses, with all ports: the destinations of packets that the far endpoint
+    /// Ranges of addresses, with all ports: the destinations of packets that the remote endpoint
     /// delivers, or the sources of packets that are delivered here.
     pub destinations: Vec<DestinationRule>,
     /// Most bytes of a packet; no more than the path takes in any case.
@@ -107,11 +107,11 @@ pub struct Intercepted {
     pub port: u16,
 }
 
-/// The way to a far endpoint: relays and service.
+/// The way to a remote endpoint: relays and service.
 #[derive(Debug, Clone)]
 pub struct DeliveryPolicy {
-    /// The far endpoint.
-    pub far: Far,
+    /// The remote endpoint.
+    pub remote: Remote,
     /// The relays before it; may be none when the service is direct.
     pub relays: Via,
     /// The service, paths and budget of its packets.
@@ -126,17 +126,17 @@ pub struct DeliveryPolicy {
 }
 
 impl DeliveryPolicy {
-    /// Returns the relays and the far endpoint that are given by address.
+    /// Returns the relays and the remote endpoint that are given by address.
     pub fn named(&self) -> impl Iterator<Item = &Hop> {
         let relays = match &self.relays {
             Via::Relays(relays) => relays.as_slice(),
             Via::Nearest => &[],
         };
-        let far = match &self.far {
-            Far::At(hop) => Some(hop),
-            Far::Member(_) => None,
+        let remote = match &self.remote {
+            Remote::At(hop) => Some(hop),
+            Remote::Member(_) => None,
         };
-        relays.iter().chain(far)
+        relays.iter().chain(remote)
     }
 }
 
@@ -173,16 +173,16 @@ pub struct ServiceCosts {
     pub loss: Ratio,
 }
 
-/// The place of a far endpoint.
+/// The place of a remote endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Far {
+pub enum Remote {
     /// This address and identity.
     At(Hop),
     /// The place that the members list for this id or identity.
     Member(String),
 }
 
-impl From<Hop> for Far {
+impl From<Hop> for Remote {
     fn from(hop: Hop) -> Self {
         Self::At(hop)
     }
@@ -193,7 +193,7 @@ impl From<Hop> for Far {
 pub enum Via {
     /// These, in order.
     Relays(Vec<Hop>),
-    /// The relay nearest to this node, as it measures itself, and the one nearest to the far
+    /// The relay nearest to this node, as it measures itself, and the one nearest to the remote
     /// endpoint, as the members list it.
     Nearest,
 }
@@ -323,7 +323,7 @@ impl DeliveryPolicy {
     }
 }
 
-/// Returns a latency budget as it is sent to the far endpoint.
+/// Returns a latency budget as it is sent to the remote endpoint.
 ///
 /// # Errors
 /// When it is too long for that.

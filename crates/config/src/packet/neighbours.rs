@@ -1,4 +1,4 @@
-//! Relays and far gateways as files give them.
+//! Relays and remote gateways as files give them.
 
 use std::net::SocketAddr;
 
@@ -6,19 +6,19 @@ use serde::Deserialize;
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_units::address;
 
-use super::{Far, Recipient, Via};
+use super::{Recipient, Remote, Via};
 use crate::ConfigError;
 
 /// Neighbours with several addresses, and the addresses after the first.
 pub(super) type Further = Vec<(PublicIdentity, Vec<SocketAddr>)>;
 
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the
-/// identity suffices.
+/// `remote` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous
+/// the identity suffices.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub enum FarSection {
+pub enum RemoteSection {
     /// One address, or the id of a member.
-    Placed(Far),
+    Placed(Remote),
     /// Several addresses.
     Several(Placed),
     /// An identity without an address.
@@ -32,7 +32,7 @@ struct Named {
     identity: PublicIdentity,
 }
 
-impl TryFrom<toml::Value> for FarSection {
+impl TryFrom<toml::Value> for RemoteSection {
     type Error = toml::de::Error;
 
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
@@ -40,12 +40,12 @@ impl TryFrom<toml::Value> for FarSection {
         let is_named =
             value.as_table().is_some_and(|table| table.keys().all(|key| key == "identity"));
         match value {
-            toml::Value::String(name) => Ok(Self::Placed(Far::Member(name))),
+            toml::Value::String(name) => Ok(Self::Placed(Remote::Member(name))),
             table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
             other => {
                 let placed = Placed::try_from(other)?;
                 Ok(if placed.others.is_empty() {
-                    Self::Placed(Far::At(placed.hop))
+                    Self::Placed(Remote::At(placed.hop))
                 } else {
                     Self::Several(placed)
                 })
@@ -54,7 +54,7 @@ impl TryFrom<toml::Value> for FarSection {
     }
 }
 
-impl FarSection {
+impl RemoteSection {
     /// Returns the identity and the further addresses, if there are several.
     pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
         match self {
@@ -63,24 +63,24 @@ impl FarSection {
         }
     }
 
-    pub(super) fn placed(self) -> Result<Far, ConfigError> {
+    pub(super) fn placed(self) -> Result<Remote, ConfigError> {
         match self {
-            Self::Placed(far) => Ok(far),
-            Self::Several(placed) => Ok(Far::At(placed.hop)),
+            Self::Placed(remote) => Ok(remote),
+            Self::Several(placed) => Ok(Remote::At(placed.hop)),
             Self::Named(_) => {
                 let problem = "missing field `address`; only a rendezvous does without";
-                Err(ConfigError::new("far", problem))
+                Err(ConfigError::new("remote", problem))
             }
         }
     }
 
     pub(super) fn recipient(self) -> Recipient {
         match self {
-            Self::Placed(Far::Member(name)) => match name.parse() {
+            Self::Placed(Remote::Member(name)) => match name.parse() {
                 Ok(identity) => Recipient::Identity(identity),
                 Err(_) => Recipient::Member(name),
             },
-            Self::Placed(Far::At(hop)) | Self::Several(Placed { hop, .. }) => {
+            Self::Placed(Remote::At(hop)) | Self::Several(Placed { hop, .. }) => {
                 Recipient::Identity(hop.identity)
             }
             Self::Named(identity) => Recipient::Identity(identity),
@@ -91,7 +91,7 @@ impl FarSection {
 /// Most addresses of one neighbour. Chosen: two families of two networks.
 const MOST_ADDRESSES: usize = 4;
 
-/// A relay or far gateway with one address or several.
+/// A relay or remote gateway with one address or several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct Placed {

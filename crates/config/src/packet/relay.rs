@@ -19,7 +19,7 @@ pub struct RelayPackets {
     pub workers: Option<usize>,
     /// Relays before it on paths.
     pub relays: Vec<PublicIdentity>,
-    /// Relays and far gateways that it may send to.
+    /// Relays and remote gateways that it may send to.
     pub next_hops: Vec<DestinationRule>,
     /// True if these rules may cover loopback addresses.
     pub allow_loopback: bool,

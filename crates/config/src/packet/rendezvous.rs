@@ -47,7 +47,7 @@ pub struct Deposits {
     /// The address to which the receiver delivers.
     pub to: SocketAddr,
     /// The receiver.
-    pub far: Recipient,
+    pub remote: Recipient,
     /// The relay where they wait.
     pub relay: Hop,
     /// The time for which they are worth storing, from their sealing.
@@ -85,7 +85,7 @@ impl Rendezvous {
         if self.deposits.len() > MOST_DEPOSITS {
             return Err(refused("packet", "expected at most 256 with `service = \"rendezvous\"`"));
         }
-        let receivers = self.deposits.iter().map(|deposits| &deposits.far);
+        let receivers = self.deposits.iter().map(|deposits| &deposits.remote);
         if most_alike(receivers) > MOST_TO_ONE {
             return Err(refused("packet", "expected at most 16 rendezvous with one receiver"));
         }

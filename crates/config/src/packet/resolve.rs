@@ -9,7 +9,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_packet::sender::select::Rules;
 use tradewind_units::{Duration, Ratio};
 
-use super::neighbours::{FarSection, Further, ViaSection};
+use super::neighbours::{Further, RemoteSection, ViaSection};
 use super::sections::*;
 use super::{
     Assumed, Chosen, DeliveryPolicy, Deposits, Group, GroupMember, Path, RelayServices,
@@ -70,7 +70,7 @@ impl PacketSection {
             Self::Path(path) => path.delivery.further(),
             Self::Group(group) => group.group.iter().flat_map(MemberSection::several).collect(),
             Self::Rendezvous(section) => {
-                section.relays.several().chain(section.far.several()).collect()
+                section.relays.several().chain(section.remote.several()).collect()
             }
         }
     }
@@ -97,7 +97,7 @@ impl PathSection {
 
 /// The parts of a delivery that the services share, and those of some of them.
 struct Parts {
-    far: FarSection,
+    remote: RemoteSection,
     relays: ViaSection,
     carriage: Carriage,
     max_loss: Option<Ratio>,
@@ -106,65 +106,66 @@ struct Parts {
 }
 
 impl DeliverySection {
-    const fn neighbours(&self) -> (&FarSection, &ViaSection) {
+    const fn neighbours(&self) -> (&RemoteSection, &ViaSection) {
         match self {
-            Self::Direct(DirectSection { far, relays, .. })
-            | Self::Forwarding(ForwardingSection { far, relays, .. })
-            | Self::Caching(RecoverySection { far, relays, .. })
-            | Self::Coding(RecoverySection { far, relays, .. })
-            | Self::Auto(AutoSection { far, relays, .. }) => (far, relays),
+            Self::Direct(DirectSection { remote, relays, .. })
+            | Self::Forwarding(ForwardingSection { remote, relays, .. })
+            | Self::Caching(RecoverySection { remote, relays, .. })
+            | Self::Coding(RecoverySection { remote, relays, .. })
+            | Self::Auto(AutoSection { remote, relays, .. }) => (remote, relays),
         }
     }
 
     pub(super) fn further(&self) -> Further {
-        let (far, relays) = self.neighbours();
-        relays.several().chain(far.several()).collect()
+        let (remote, relays) = self.neighbours();
+        relays.several().chain(remote.several()).collect()
     }
 
     fn parts(self) -> Result<Parts, ConfigError> {
         let assumed = Assumed::default();
         let recovery = |section: RecoverySection, service| {
-            let RecoverySection { far, relays, budget, copies, in_order, fragment } = section;
+            let RecoverySection { remote, relays, budget, copies, in_order, fragment } = section;
             let carriage = Carriage { in_order, fragment, ..carriage(service, None, budget)? };
-            Ok(Parts { far, relays, carriage, max_loss: None, copies, assumed })
+            Ok(Parts { remote, relays, carriage, max_loss: None, copies, assumed })
         };
         match self {
-            Self::Direct(DirectSection { far, relays, budget, fragment }) => {
+            Self::Direct(DirectSection { remote, relays, budget, fragment }) => {
                 let carriage = Carriage { fragment, ..carriage(Service::Direct, None, budget)? };
-                Ok(Parts { far, relays, carriage, max_loss: None, copies: None, assumed })
+                Ok(Parts { remote, relays, carriage, max_loss: None, copies: None, assumed })
             }
             Self::Forwarding(section) => {
-                let ForwardingSection { far, relays, ways, budget, copies, in_order, fragment } =
+                let ForwardingSection { remote, relays, paths, budget, copies, in_order, fragment } =
                     section;
-                if in_order && ways == Some(Ways::Relays) {
+                if in_order && paths == Some(ForwardingPaths::Relays) {
                     let problem = "expected only where something may come back: not with \
-                                   `ways = \"relays\"`";
+                                   `paths = \"relays\"`";
                     return Err(ConfigError::new("in_order", problem));
                 }
-                let carriage = carriage(Service::Forwarding, ways, budget)?;
+                let carriage = carriage(Service::Forwarding, paths, budget)?;
                 let carriage = Carriage { in_order, fragment, ..carriage };
-                Ok(Parts { far, relays, carriage, max_loss: None, copies, assumed })
+                Ok(Parts { remote, relays, carriage, max_loss: None, copies, assumed })
             }
             Self::Caching(section) => recovery(section, Service::Caching),
             Self::Coding(section) => recovery(section, Service::Coding),
             Self::Auto(section) => {
-                let AutoSection { far, relays, budget, copies, in_order, fragment, .. } = section;
+                let AutoSection { remote, relays, budget, copies, in_order, fragment, .. } =
+                    section;
                 // Until measurements tell more.
                 let carriage = carriage(Service::Direct, None, budget)?;
                 let carriage = Carriage { in_order, fragment, ..carriage };
                 let max_loss = Some(section.max_loss.unwrap_or_else(max_loss));
                 let assumed = section.coding.unwrap_or_default().assumed(section.costs)?;
-                Ok(Parts { far, relays, carriage, max_loss, copies, assumed })
+                Ok(Parts { remote, relays, carriage, max_loss, copies, assumed })
             }
         }
     }
 
     /// Returns the delivery policy, checked by itself.
     pub(super) fn resolve(self) -> Result<DeliveryPolicy, ConfigError> {
-        let Parts { far, relays, carriage, max_loss, copies, assumed } = self.parts()?;
+        let Parts { remote, relays, carriage, max_loss, copies, assumed } = self.parts()?;
         let copies = copies.map(CopiesSection::resolve);
-        let (far, relays) = (far.placed()?, relays.0);
-        let delivery = DeliveryPolicy { far, relays, carriage, max_loss, copies, assumed };
+        let (remote, relays) = (remote.placed()?, relays.0);
+        let delivery = DeliveryPolicy { remote, relays, carriage, max_loss, copies, assumed };
         delivery.check()?;
         Ok(delivery)
     }
@@ -172,7 +173,7 @@ impl DeliverySection {
 
 impl RendezvousSection {
     pub(super) fn resolve(self) -> Result<Deposits, ConfigError> {
-        let Self { listen, to, far, relays, keep } = self;
+        let Self { listen, to, remote, relays, keep } = self;
         let relay = match relays.0 {
             Via::Relays(relays) if relays.len() == 1 => relays[0],
             _ => {
@@ -182,14 +183,14 @@ impl RendezvousSection {
         };
         let keep = keep.unwrap_or(rendezvous::KEEP);
         rendezvous::check_keep(keep)?;
-        Ok(Deposits { listen, to, far: far.recipient(), relay, keep })
+        Ok(Deposits { listen, to, remote: remote.recipient(), relay, keep })
     }
 }
 
 impl MemberSection {
-    /// Returns those of its relays and its far gateway that have several addresses.
+    /// Returns those of its relays and its remote gateway that have several addresses.
     fn several(&self) -> impl Iterator<Item = (PublicIdentity, Vec<SocketAddr>)> + '_ {
-        self.relays.several().chain(self.far.several())
+        self.relays.several().chain(self.remote.several())
     }
 }
 
@@ -199,10 +200,10 @@ impl GroupSection {
             GroupService::Caching => Service::Caching,
             GroupService::Forwarding => Service::Forwarding,
         };
-        let carriage = carriage(service, self.ways, self.budget)?;
+        let carriage = carriage(service, self.paths, self.budget)?;
         let member = |member: MemberSection| {
-            let MemberSection { far, to, relays: ViaSection(relays, _) } = member;
-            Ok(GroupMember { far: far.placed()?, to, relays })
+            let MemberSection { remote, to, relays: ViaSection(relays, _) } = member;
+            Ok(GroupMember { remote: remote.placed()?, to, relays })
         };
         let members = self.group.into_iter().map(member).collect::<Result<_, ConfigError>>()?;
         let group = Group { listen: self.listen, carriage, members };
@@ -211,19 +212,19 @@ impl GroupSection {
     }
 }
 
-/// Returns the carriage that `service`, `ways` and `budget` order.
+/// Returns the carriage that `service`, `paths` and `budget` order.
 fn carriage(
     service: Service,
-    ways: Option<Ways>,
+    paths: Option<ForwardingPaths>,
     budget: Option<Duration>,
 ) -> Result<Carriage, ConfigError> {
-    let paths = match ways {
+    let paths = match paths {
         Some(_) if service != Service::Forwarding => {
             let problem = "expected only with `service = \"forwarding\"`";
-            return Err(ConfigError::new("ways", problem));
+            return Err(ConfigError::new("paths", problem));
         }
-        Some(Ways::Relays) => Paths::Overlay,
-        Some(Ways::Both) | None => Paths::Both,
+        Some(ForwardingPaths::Relays) => Paths::Overlay,
+        Some(ForwardingPaths::Both) | None => Paths::Both,
     };
     let budget_ms = budget.map(budget_ms).transpose()?;
     if budget_ms == Some(0) {

@@ -8,7 +8,7 @@ use tradewind_grant::{DestinationRule, OperatorPublicKey, PublicIdentity};
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address};
 
-use super::neighbours::{FarSection, Placed, ViaSection};
+use super::neighbours::{Placed, RemoteSection, ViaSection};
 use super::{ANY_PORT, Intercepted, LegSeal, ServiceCosts, Tunnel};
 
 /// `[packet]` of a relay.
@@ -23,7 +23,7 @@ pub struct RelaySection {
     /// Relays before it on paths; they need no grant here.
     #[serde(default)]
     pub relays: Vec<PublicIdentity>,
-    /// Relays and far gateways that it may send to; none by default.
+    /// Relays and remote gateways that it may send to; none by default.
     #[serde(default)]
     pub next_hops: Vec<DestinationRule>,
     /// True if `next_hops` may cover loopback addresses: for tests and labs.
@@ -112,22 +112,22 @@ pub struct TunnelEndSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketSection {
-    /// Datagrams to one far endpoint.
+    /// Datagrams to one remote endpoint.
     Path(PathSection),
-    /// Datagrams of one port to several far endpoints.
+    /// Datagrams of one port to several remote endpoints.
     Group(GroupSection),
     /// Datagrams that wait at a relay for their receiver: `service = "rendezvous"`.
     Rendezvous(RendezvousSection),
 }
 
-/// Datagrams to one far endpoint.
+/// Datagrams to one remote endpoint.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSection {
     /// Their source.
     #[serde(rename = "<source>")]
     pub source: SourceSection,
-    /// Their way to the far endpoint.
+    /// Their way to the remote endpoint.
     #[serde(rename = "<delivery>")]
     pub delivery: DeliverySection,
 }
@@ -151,19 +151,19 @@ pub struct PortSection {
     /// The address that applications write to.
     #[serde(deserialize_with = "address::one")]
     pub listen: SocketAddr,
-    /// The address to which the far endpoint delivers.
+    /// The address to which the remote endpoint delivers.
     #[serde(deserialize_with = "address::one")]
     pub to: SocketAddr,
 }
 
-/// The way of datagrams to a far endpoint, by `service`: `direct` when absent without relays, else
-/// `forwarding`.
+/// The way of datagrams to a remote endpoint, by `service`: `direct` when absent without relays,
+/// else `forwarding`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeliverySection {
     /// Over the Internet alone.
     Direct(DirectSection),
-    /// Over relays, or over both ways.
+    /// Over relays, or over both paths.
     Forwarding(ForwardingSection),
     /// Over the Internet; the egress relay keeps copies.
     Caching(RecoverySection),
@@ -177,8 +177,8 @@ pub enum DeliverySection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectSection {
-    /// The far endpoint.
-    pub far: FarSection,
+    /// The remote endpoint.
+    pub remote: RemoteSection,
     /// Relays, of which it makes no use.
     #[serde(default)]
     pub relays: ViaSection,
@@ -194,13 +194,13 @@ pub struct DirectSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardingSection {
-    /// The far endpoint.
-    pub far: FarSection,
+    /// The remote endpoint.
+    pub remote: RemoteSection,
     /// The relays before it.
     #[serde(default)]
     pub relays: ViaSection,
     /// The paths; both when absent.
-    pub ways: Option<Ways>,
+    pub paths: Option<ForwardingPaths>,
     /// The latency budget.
     #[serde(default, with = "as_text::option")]
     pub budget: Option<Duration>,
@@ -218,8 +218,8 @@ pub struct ForwardingSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecoverySection {
-    /// The far endpoint.
-    pub far: FarSection,
+    /// The remote endpoint.
+    pub remote: RemoteSection,
     /// The relays before it: one or two.
     #[serde(default)]
     pub relays: ViaSection,
@@ -240,8 +240,8 @@ pub struct RecoverySection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AutoSection {
-    /// The far endpoint.
-    pub far: FarSection,
+    /// The remote endpoint.
+    pub remote: RemoteSection,
     /// The relays before it: one or two.
     #[serde(default)]
     pub relays: ViaSection,
@@ -275,7 +275,7 @@ pub struct RendezvousSection {
     #[serde(deserialize_with = "address::one")]
     pub to: SocketAddr,
     /// The receiver; its identity suffices.
-    pub far: FarSection,
+    pub remote: RemoteSection,
     /// The relay where packets wait: exactly one.
     #[serde(default)]
     pub relays: ViaSection,
@@ -297,7 +297,7 @@ pub struct GroupSection {
     #[serde(default)]
     pub service: GroupService,
     /// The paths, with `service = "forwarding"`.
-    pub ways: Option<Ways>,
+    pub paths: Option<ForwardingPaths>,
     /// The latency budget.
     #[serde(default, with = "as_text::option")]
     pub budget: Option<Duration>,
@@ -310,7 +310,7 @@ pub enum GroupService {
     /// Over the Internet to each member; lost packets come from the relays.
     #[default]
     Caching,
-    /// Over the relays, or over both ways.
+    /// Over the relays, or over both paths.
     Forwarding,
 }
 
@@ -318,8 +318,8 @@ pub enum GroupService {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSection {
-    /// The far endpoint.
-    pub far: FarSection,
+    /// The remote endpoint.
+    pub remote: RemoteSection,
     /// The address to which it delivers.
     #[serde(deserialize_with = "address::one")]
     pub to: SocketAddr,
@@ -348,7 +348,7 @@ pub struct CopiesSection {
 /// The paths of a forwarded flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ways {
+pub enum ForwardingPaths {
     /// The relays alone.
     Relays,
     /// The relays and the Internet.

@@ -5,7 +5,7 @@ use tradewind_grant::IdentityKey;
 use super::*;
 use crate::GatewayConfig;
 
-/// Returns a relay or far gateway; each number gives another.
+/// Returns a relay or remote gateway; each number gives another.
 fn hop(number: u8) -> String {
     let identity = IdentityKey::from_entropy([number; 32]).public();
     format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
@@ -30,24 +30,25 @@ fn parse(packets: &[String]) -> Result<Assumed, String> {
 
 /// Returns the same for a `[[packet]]` with one relay and these further keys.
 fn assumed(keys: &str) -> Result<Assumed, String> {
-    parse(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
+    parse(&[format!("remote = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
 }
 
 #[test]
 fn invalid_path_is_refused_with_its_section() {
-    let section = |relays: &[String]| format!("far = {}\nrelays = [{}]", hop(4), relays.join(", "));
+    let section =
+        |relays: &[String]| format!("remote = {}\nrelays = [{}]", hop(4), relays.join(", "));
     assert!(parse(&[section(&[hop(3), hop(5)])]).is_ok());
     let twice = parse(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
     assert!(twice.starts_with("configuration, `packet[1].relays` (line 10): route"), "{twice}");
     assert!(twice.contains("expected no relay twice"), "{twice}");
-    let is_far = parse(&[section(&[hop(4)])]).unwrap_err();
-    assert!(is_far.contains("expected no relay twice"), "{is_far}");
+    let is_remote = parse(&[section(&[hop(4)])]).unwrap_err();
+    assert!(is_remote.contains("expected no relay twice"), "{is_remote}");
     let nowhere = parse(&[section(&[hop(3).replace(":7001", ":0")])]).unwrap_err();
     assert!(nowhere.contains("expected a port from 1 to 65535"), "{nowhere}");
     let many: Vec<String> = (10..18).map(hop).collect();
     let many = parse(&[section(&many)]).unwrap_err();
     assert!(many.contains("expected 1 to 8 relays"), "{many}");
-    let without = parse(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
+    let without = parse(&[section(&[hop(3)]), format!("remote = {}\nservice = 'caching'", hop(4))]);
     let without = without.unwrap_err();
     assert!(
         without.starts_with("configuration, `packet[1].relays` (line 6): missing"),
@@ -56,9 +57,9 @@ fn invalid_path_is_refused_with_its_section() {
 }
 
 #[test]
-fn misspelled_far_key_lists_the_expected() {
+fn misspelled_remote_key_lists_the_expected() {
     let identity = IdentityKey::from_entropy([4; 32]).public();
-    let refused = |far: &str| parse(&[format!("far = {far}")]).unwrap_err();
+    let refused = |remote: &str| parse(&[format!("remote = {remote}")]).unwrap_err();
     let miswritten = refused(&format!("{{ adress = '192.0.2.4:7001', identity = '{identity}' }}"));
     assert!(miswritten.contains("unknown field `adress`, expected `address` or"), "{miswritten}");
     let nowhere = refused(&format!("{{ identity = '{identity}' }}"));
@@ -73,7 +74,7 @@ fn neighbour_may_have_several_addresses() {
         let identity = IdentityKey::from_entropy([4; 32]).public();
         let text = format!(
             "listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\nrelays = [{}]\n\
-             far = {{ address = {addresses}, identity = '{identity}' }}",
+             remote = {{ address = {addresses}, identity = '{identity}' }}",
             hop(3)
         );
         gateway(&[text], None)
@@ -82,7 +83,7 @@ fn neighbour_may_have_several_addresses() {
     let identity = IdentityKey::from_entropy([4; 32]).public();
     assert_eq!(node.further_addresses[&identity], ["[2001:db8::4]:7001".parse().unwrap()]);
     assert!(
-        matches!(&node.paths[0].delivery.far, Far::At(hop) if hop.address.is_ipv4()),
+        matches!(&node.paths[0].delivery.remote, Remote::At(hop) if hop.address.is_ipv4()),
         "the first"
     );
     assert!(several("['192.0.2.4:7001']").unwrap().further_addresses.is_empty());
@@ -103,13 +104,13 @@ fn groups_and_rendezvous_take_several_addresses() {
     };
     let group = format!(
         "listen = '127.0.0.1:1'\n\
-         group = [{{ far = {}, to = '10.0.0.7:1', relays = [{}] }}]",
+         group = [{{ remote = {}, to = '10.0.0.7:1', relays = [{}] }}]",
         several(4),
         several(3)
     );
     let waits = format!(
         "listen = '127.0.0.1:2'\nto = '10.0.0.7:1'\nservice = 'rendezvous'\n\
-         far = {{ identity = '{}' }}\nrelays = [{}]",
+         remote = {{ identity = '{}' }}\nrelays = [{}]",
         key(6),
         several(5)
     );
@@ -124,7 +125,7 @@ fn groups_and_rendezvous_take_several_addresses() {
 #[test]
 fn socks5_udp_has_no_listener() {
     let delivery = |keys: &str| {
-        let section = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
+        let section = format!("remote = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
         let text = format!("socks5 = ['127.0.0.1:0']\n[socks5_udp]\n{section}");
         let config = GatewayConfig::parse(&text).map_err(|error| error.to_string())?;
         Ok::<_, String>(config.packets().unwrap().unwrap().socks5_udp.unwrap())
@@ -147,7 +148,7 @@ fn socks5_udp_has_no_listener() {
 fn two_sections_cannot_have_one_port() {
     let check = |own: Option<&str>, ports: &[&str]| {
         let section =
-            |port: &&str| format!("listen = '{port}'\nto = '10.0.0.7:1'\nfar = {}", hop(4));
+            |port: &&str| format!("listen = '{port}'\nto = '10.0.0.7:1'\nremote = {}", hop(4));
         let packets: Vec<_> = ports.iter().map(section).collect();
         let own = own.map(|own| format!("listen = '{own}'"));
         gateway(&packets, own.as_deref()).map(drop)
@@ -175,8 +176,9 @@ fn two_sections_cannot_have_one_port() {
 
 #[test]
 fn two_sections_cannot_have_one_device() {
-    let section =
-        |to: &str| format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));
+    let section = |to: &str| {
+        format!("remote = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4))
+    };
     let packets = [section("10.1.0.0/16"), section("10.2.0.0/16")];
     let refused = gateway(&packets, None).unwrap_err();
     let expected = "configuration, `packet[1].tun.name` (line 6): `tw0` is there twice; expected a \
@@ -187,8 +189,10 @@ fn two_sections_cannot_have_one_device() {
 #[test]
 fn default_route_device_is_refused() {
     let check = |destinations: &str| {
-        let text =
-            format!("far = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}", hop(4));
+        let text = format!(
+            "remote = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}",
+            hop(4)
+        );
         gateway(&[text], None).map(drop)
     };
     let refused = check("'0.0.0.0/0:*'").unwrap_err();
@@ -231,7 +235,7 @@ fn in_order_needs_recovery() {
         ("service = 'coding'", true),
         ("service = 'auto'\nbudget = '150 ms'", true),
         ("service = 'forwarding'", true),
-        ("service = 'forwarding'\nways = 'relays'", false),
+        ("service = 'forwarding'\npaths = 'relays'", false),
         ("service = 'direct'", false),
     ] {
         let parsed = assumed(&format!("in_order = true\n{keys}"));
@@ -249,43 +253,49 @@ fn in_order_needs_recovery() {
 
 #[test]
 fn packet_section_mistake_has_its_line() {
-    let far = format!("far = {}", hop(4));
-    let good = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{far}");
+    let remote = format!("remote = {}", hop(4));
+    let good = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{remote}");
     let refused = |keys: &str| gateway(&[good.clone(), keys.to_owned()], None).unwrap_err();
     let port = "listen = '127.0.0.1:2'\nto = '10.0.0.7:1'";
     let relays = format!("relays = [{}]", hop(3));
     for (keys, expected) in [
-        (format!("{port}\n{far}\nbudget = 7"), "`packet[1].budget` (line 9): "),
+        (format!("{port}\n{remote}\nbudget = 7"), "`packet[1].budget` (line 9): "),
         (
-            format!("{port}\n{far}\nbudget = '70 s'"),
+            format!("{port}\n{remote}\nbudget = '70 s'"),
             "`packet[1].budget` (line 9): expected at most",
         ),
-        (format!("{port}\nbudget = '1 s'"), "`packet[1]` (line 5): missing field `far`"),
+        (format!("{port}\nbudget = '1 s'"), "`packet[1]` (line 5): missing field `remote`"),
         (
-            format!("{port}\n{far}\nservice = 'fast'"),
+            format!("{port}\n{remote}\nservice = 'fast'"),
             "`packet[1].service` (line 9): unknown variant",
         ),
-        (format!("{port}\n{far}\nservice = 7"), "`packet[1].service` (line 9): expected one of"),
-        (format!("{port}\n{far}\nkeep = '1 h'"), "`packet[1].keep` (line 9): expected only with"),
+        (format!("{port}\n{remote}\nservice = 7"), "`packet[1].service` (line 9): expected one of"),
         (
-            format!("{port}\n{far}\n{relays}\nservice = 'coding'\nways = 'both'"),
-            "`packet[1].ways` (line 11): expected only with `service = \"forwarding\"`",
+            format!("{port}\n{remote}\nkeep = '1 h'"),
+            "`packet[1].keep` (line 9): expected only with",
         ),
         (
-            format!("{port}\n{far}\nto_all = 1"),
+            format!("{port}\n{remote}\n{relays}\nservice = 'coding'\npaths = 'both'"),
+            "`packet[1].paths` (line 11): expected only with `service = \"forwarding\"`",
+        ),
+        (
+            format!("{port}\n{remote}\nto_all = 1"),
             "`packet[1].to_all` (line 9): unknown field `to_all`",
         ),
-        (format!("{far}\nto = '10.0.0.7:1'"), "`packet[1]` (line 5): expected `listen` and `to`"),
         (
-            format!("{far}\n[packet.tproxy]\ndestinations = ['x']"),
+            format!("{remote}\nto = '10.0.0.7:1'"),
+            "`packet[1]` (line 5): expected `listen` and `to`",
+        ),
+        (
+            format!("{remote}\n[packet.tproxy]\ndestinations = ['x']"),
             "`packet[1].tproxy.destinations[0]` (line 8): destination rule `x`",
         ),
         (
-            format!("listen = '127.0.0.1:2'\n[[packet.group]]\n{far}\nto = 'x'"),
+            format!("listen = '127.0.0.1:2'\n[[packet.group]]\n{remote}\nto = 'x'"),
             "`packet[1].group[0].to` (line 9): socket address",
         ),
         (
-            format!("listen = '127.0.0.1:2'\nkeep = '1 h'\n[[packet.group]]\n{far}"),
+            format!("listen = '127.0.0.1:2'\nkeep = '1 h'\n[[packet.group]]\n{remote}"),
             "`packet[1].keep` (line 7): expected only without `group`",
         ),
     ] {

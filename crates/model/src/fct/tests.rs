@@ -169,7 +169,7 @@ fn segment_by_segment(legs: &[Leg], volume: u64) -> f64 {
             if needed > 0.0 {
                 at = at.max(sent[leg][(needed / 1448.0).ceil() as usize - 1] + pace.rtt);
             }
-            let must_be_gone = ((last_byte - pace.far_buffer) / 1448.0).ceil();
+            let must_be_gone = ((last_byte - pace.remote_buffer) / 1448.0).ceil();
             if let (Some(next), true) = (sent.get(leg + 1), must_be_gone > 0.0) {
                 at = at.max(next[must_be_gone as usize - 1] + pace.rtt / 2.0);
             }
@@ -208,11 +208,11 @@ proptest! {
     #[test]
     fn full_relays_slow_the_legs_before_them(
         near in 5u64..60,
-        far in 100u64..350,
+        remote in 100u64..350,
         volume in 20_000_000u64..120_000_000,
     ) {
         let fast = |rtt_ms| leg(rtt_ms).capped_at(mbps(900.0));
-        let inner = fast(far).with_window(RELAY_TO_RELAY_WINDOW);
+        let inner = fast(remote).with_window(RELAY_TO_RELAY_WINDOW);
         for legs in [[fast(near), inner, fast(10)], [fast(10), inner, fast(near)]] {
             let quick = seconds(&legs, Bytes::new(volume), StartUp::Cold);
             let slow = segment_by_segment(&legs, volume);

@@ -17,8 +17,8 @@ const UNTRACKED: &str = "fib saddr type != local notrack";
 
 /// Length of UDP's header, which its length field includes.
 const UDP_HEADER: u16 = 8;
-/// The lengths that are intercepted, initially all: datagrams too long for the far endpoint's paths
-/// are forwarded unchanged.
+/// The lengths that are intercepted, initially all: datagrams too long for the remote endpoint's
+/// paths are forwarded unchanged.
 const FITTING: &str = "set fitting { typeof udp length; flags interval; elements = { 0-65535 }; }";
 const FITS: &str = "udp length @fitting";
 

@@ -16,7 +16,7 @@ use tradewind_units::Duration;
 use crate::error::{NetError, Result};
 use crate::tcp::set_mark;
 
-/// Time for which rules hold after a heartbeat. Chosen: as long as a far endpoint may be silent;
+/// Time for which rules hold after a heartbeat. Chosen: as long as a remote endpoint may be silent;
 /// four heartbeats.
 pub const LAPSE: Duration = Duration::from_millis(800);
 /// Time between two heartbeats of a process that goes on.

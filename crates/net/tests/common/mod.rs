@@ -53,12 +53,12 @@ impl Hosts {
             }
         };
         let cable = format!(
-            "link add name near0 type veth peer name far0 netns {}",
+            "link add name near0 type veth peer name remote0 netns {}",
             descriptor_path(&there)
         );
         iproute::batch(&here, Tool::Ip, &[cable]).unwrap();
         for (host, device, address, ipv6) in
-            [(&here, "near0", HERE, "fd82::1"), (&there, "far0", THERE, THERE_IPV6)]
+            [(&here, "near0", HERE, "fd82::1"), (&there, "remote0", THERE, THERE_IPV6)]
         {
             let lines = [
                 format!("addr add {address}/24 dev {device}"),

@@ -12,7 +12,7 @@ use tradewind_units::Timestamp;
 
 const LOOPBACK: &str = "127.0.0.0/8:*";
 
-/// Starts a relay or far endpoint on loopback that knows the relays `neighbours`.
+/// Starts a relay or remote endpoint on loopback that knows the relays `neighbours`.
 pub fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
     Ok(Node::start(NodeConfig {
         listen: any_port(),

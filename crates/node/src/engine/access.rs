@@ -40,7 +40,7 @@ impl Access {
         self.policy = policy;
     }
 
-    /// Adds relays and far endpoints that became known while the node runs.
+    /// Adds relays and remote endpoints that became known while the node runs.
     pub(super) fn add_relays(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         let mut known: BTreeSet<SocketAddr> = self.policy.relays.iter().copied().collect();
         self.policy.relays.extend(addresses.into_iter().filter(|address| known.insert(*address)));

@@ -1,6 +1,6 @@
 //! The allocations of a packet that arrives, from the application's socket over gateway, relay and
-//! far gateway to the other application: none, once the engines' buffers have reached their steady
-//! size.
+//! remote gateway to the other application: none, once the engines' buffers have reached their
+//! steady size.
 
 use std::net::UdpSocket;
 
@@ -28,9 +28,9 @@ fn allocations(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
     let carriage = Carriage { service, paths, budget_ms: 150, in_order: false, fragment: false };
-    let delivery = DeliveryPolicy { carriage, ..forwarded(far, vec![relay]) };
+    let delivery = DeliveryPolicy { carriage, ..forwarded(remote, vec![relay]) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     let mut run = |span: Duration| {

@@ -35,7 +35,7 @@ use crate::counts::add;
 use crate::record::Outcome;
 pub(super) use eviction::Released;
 
-/// Most conversations of one worker in either direction, each with a socket at the far end. One
+/// Most conversations of one worker in either direction, each with a socket at the remote end. One
 /// more evicts another (`eviction`). Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
@@ -126,7 +126,7 @@ impl Outbound {
         self.route
     }
 
-    /// Marks it to be introduced again: the far endpoint may be another process, which does not
+    /// Marks it to be introduced again: the remote endpoint may be another process, which does not
     /// know it.
     pub(super) fn introduce_again(&mut self) {
         self.is_known = false;
@@ -139,7 +139,7 @@ pub(crate) struct Inbound {
     to: SocketAddr,
     /// The source address under which datagrams are delivered, if not one of this host's.
     pub(super) preserved_source: Option<SocketAddr>,
-    pub(super) far: PeerId,
+    pub(super) remote: PeerId,
     conversation: u32,
     pub(super) carriage: Carriage,
     /// The flow of the replies, when a service carries them.
@@ -158,7 +158,7 @@ impl Inbound {
     pub(super) fn new(
         now: Now,
         local: Local,
-        far: PeerId,
+        remote: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
     ) -> Self {
         let (preserved_source, end, used, is_over) = (None, None, now.steady, false);
@@ -167,7 +167,7 @@ impl Inbound {
             local,
             to,
             preserved_source,
-            far,
+            remote,
             conversation,
             carriage,
             end,
@@ -203,7 +203,8 @@ impl Engine {
         if self.is_stale(route.carriage()) {
             return add(&self.counts.stale, 1);
         }
-        let (far, carriage, end, source) = (route.far, route.carriage(), route.end, meta.source);
+        let (remote, carriage, end, source) =
+            (route.remote, route.carriage(), route.end, meta.source);
         let from = route.to.is_none().then_some(source);
         let is_head = matches!(route.part, Part::Head(_));
         let Some(to) = route.to.or(meta.went_to.filter(|to| route.local.takes(*to))) else {
@@ -220,7 +221,8 @@ impl Engine {
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
         if now.steady.since(std::mem::replace(&mut outbound.used, now.steady)) >= INTRODUCED_AFTER {
-            // The far endpoint measures silence by the datagrams that it received, perhaps fewer.
+            // The remote endpoint measures silence by the datagrams that it received, perhaps
+            // fewer.
             outbound.introduce_again();
         }
         outbound.tally.count_up(now.steady, payload.len());
@@ -230,7 +232,7 @@ impl Engine {
         let is_known = outbound.is_known;
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
-        let paths = DatagramPaths::of(far, carriage, end);
+        let paths = DatagramPaths::of(remote, carriage, end);
         let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
         let is_cut = self.has_to_be_cut(now, (paths, carriage), around + payload.len());
         let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
@@ -242,9 +244,14 @@ impl Engine {
         if !is_known && matches!(message, Message::Datagram { .. }) {
             // With the header of a first message it would be too long, so the conversation is begun
             // by a message of its own.
-            self.send_far(now, far, carriage, &Message::Begin { conversation, carriage, to, from });
+            self.send_remote(
+                now,
+                remote,
+                carriage,
+                &Message::Begin { conversation, carriage, to, from },
+            );
         }
-        if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
+        if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
             return;
         }
         let is_too_long = self.note_if_too_long(now, (paths, to), (around, payload.len()));
@@ -254,7 +261,7 @@ impl Engine {
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => {
-                let sealed = self.send_far(now, far, carriage, &message);
+                let sealed = self.send_remote(now, remote, carriage, &message);
                 if let (Some(bytes), Some(route)) = (sealed, self.routes.get_mut(at)) {
                     route.sent = [route.sent[0] + 1, route.sent[1] + bytes as u64];
                 }
@@ -272,7 +279,7 @@ impl Engine {
             return add(&self.counts.dropped, 1);
         }
         inbound.used = now.steady;
-        let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
+        let (remote, carriage, end) = (inbound.remote, inbound.carriage, inbound.end);
         let is_whole = matches!(inbound.local, Local::Device(_));
         let conversation = inbound.conversation;
         if self.is_stale(carriage) {
@@ -282,11 +289,11 @@ impl Engine {
         if let Some(inbound) = self.inbound.get_mut(id) {
             inbound.tally.count_down(now.steady, payload.len());
         }
-        if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
+        if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
             return;
         }
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let paths = DatagramPaths::of(far, carriage, end);
+        let paths = DatagramPaths::of(remote, carriage, end);
         let is_too_long = self.note_if_too_long(now, (paths, source), (around, payload.len()));
         if is_too_long && is_whole {
             return self.report_too_long(now, None, payload);
@@ -295,7 +302,7 @@ impl Engine {
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
             None => {
-                self.send_far(now, far, carriage, &message);
+                self.send_remote(now, remote, carriage, &message);
             }
         }
     }
@@ -338,7 +345,7 @@ impl Engine {
 
     /// Seals a message end to end and sends it over the paths that its conversation wants and that
     /// are alive. Returns its bytes, `None` when it could not be sealed.
-    pub(super) fn send_far(
+    pub(super) fn send_remote(
         &mut self,
         now: Now,
         peer: PeerId,
@@ -346,7 +353,7 @@ impl Engine {
         message: &Message<'_>,
     ) -> Option<usize> {
         let mut sealed = std::mem::take(&mut self.sealed);
-        let is_sealed = self.seal_far(peer, &mut sealed, |out| message.write(out));
+        let is_sealed = self.seal_remote(peer, &mut sealed, |out| message.write(out));
         if is_sealed {
             add(&self.counts.taken, 1);
             self.send_over_paths(now, peer, carriage, &sealed);
@@ -358,9 +365,9 @@ impl Engine {
         bytes
     }
 
-    /// Seals the bytes that `write` appends for a far endpoint; `false` when they are too long, or
-    /// no session is open.
-    pub(super) fn seal_far(
+    /// Seals the bytes that `write` appends for a remote endpoint; `false` when they are too long,
+    /// or no session is open.
+    pub(super) fn seal_remote(
         &mut self,
         peer: PeerId,
         sealed: &mut Vec<u8>,
@@ -384,16 +391,16 @@ impl Engine {
         carriage: Carriage,
         sealed: &[u8],
     ) {
-        let far = self.fars.get(&peer);
+        let remote = self.remotes.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
-        let label = far.and_then(|far| far.label).filter(|_| is_forwarded);
-        let is_alive = far.is_some_and(|far| {
-            far.is_overlay_alive(now) && !far.mtus.overlay.is_too_long(sealed.len())
+        let label = remote.and_then(|remote| remote.label).filter(|_| is_forwarded);
+        let is_alive = remote.is_some_and(|remote| {
+            remote.is_overlay_alive(now) && !remote.mtus.overlay.is_too_long(sealed.len())
         });
         let is_both = carriage.paths == Paths::Both;
         // Beside the one over the Internet it is a copy, for which the uplink's rate may not
         // suffice.
-        let is_copy = is_both && far.is_some_and(|far| far.is_internet_alive(now));
+        let is_copy = is_both && remote.is_some_and(|remote| remote.is_internet_alive(now));
         let label = label.filter(|_| is_alive || is_both);
         let over = PASSED_BYTES + sealed.len();
         let sender = &mut self.services.sender;
@@ -521,7 +528,7 @@ impl Engine {
         }
     }
 
-    /// Records that a far endpoint knows a conversation, or has dropped it.
+    /// Records that a remote endpoint knows a conversation, or has dropped it.
     pub(super) fn note_known(&mut self, peer: PeerId, conversation: u32, is_known: bool) {
         let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
             return;
@@ -546,13 +553,13 @@ impl Engine {
         }
     }
 
-    /// Introduces all conversations with a far endpoint again after a new handshake: it may be
+    /// Introduces all conversations with a remote endpoint again after a new handshake: it may be
     /// another process, which knows none.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
         for group in self.routes.values_mut().filter_map(Route::group) {
             group.introduce_again(peer);
         }
-        for route in self.routes.values().filter(|route| route.far == peer) {
+        for route in self.routes.values().filter(|route| route.remote == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
                     outbound.introduce_again();

@@ -32,7 +32,7 @@ use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
 use super::accounting::{Accounting, Role};
-use super::routes::Far;
+use super::routes::RemoteEndpoint;
 use super::serving::AROUND_MESSAGE;
 use crate::counts::add;
 use crate::status::FlowStatistics;
@@ -63,7 +63,7 @@ const AROUND_PACKET: usize = AROUND_MESSAGE + SOURCE_HEADER_BYTES;
 /// One endpoint's part of two flows.
 #[derive(Debug)]
 pub(super) struct End {
-    far: PeerId,
+    remote: PeerId,
     carriage: Carriage,
     /// The packets that are copied to the relay.
     copies: Copies,
@@ -83,7 +83,7 @@ pub(super) struct End {
     is_left: bool,
     /// Number of messages still to be sent that say that the flow is left to the Internet.
     leaving_messages: u8,
-    /// The source of the choice of service: configuration, far endpoint, or measurements.
+    /// The source of the choice of service: configuration, remote endpoint, or measurements.
     choice: Choice,
     sent: Sent,
     /// Statistics of the outgoing flow, as its receiver reports them.
@@ -121,7 +121,7 @@ impl Carrier {
 pub(super) enum Choice {
     /// The configuration.
     Configured,
-    /// The far endpoint: replies are carried as it carries its own flow.
+    /// The remote endpoint: replies are carried as it carries its own flow.
     Followed,
     /// This node, by measurements while the flow runs.
     Selected(Box<Selection>),
@@ -152,9 +152,9 @@ impl Ends {
     }
 
     /// Returns the sender of an incoming flow.
-    pub(super) fn far_of(&self, incoming: FlowNumber) -> Option<PeerId> {
+    pub(super) fn remote_of(&self, incoming: FlowNumber) -> Option<PeerId> {
         let outgoing = self.outgoing.get(&incoming)?;
-        self.by_outgoing.get(outgoing).map(|end| end.far)
+        self.by_outgoing.get(outgoing).map(|end| end.remote)
     }
 
     /// Returns whether a relay serves an incoming flow.
@@ -210,18 +210,18 @@ impl Ends {
         }
     }
 
-    /// Returns whether any end has this far endpoint.
-    pub(super) fn has(&self, far: PeerId) -> bool {
-        self.by_outgoing.values().any(|end| end.far == far)
+    /// Returns whether any end has this remote endpoint.
+    pub(super) fn has(&self, remote: PeerId) -> bool {
+        self.by_outgoing.values().any(|end| end.remote == remote)
     }
 }
 
 impl Engine {
-    /// Begins an end towards `far` and returns its outgoing flow.
+    /// Begins an end towards `remote` and returns its outgoing flow.
     pub(super) fn new_end(
         &mut self,
         now: Now,
-        far: PeerId,
+        remote: PeerId,
         (carriage, copies, carrier): (Carriage, Copies, Carrier),
         choice: Choice,
     ) -> Option<FlowNumber> {
@@ -232,7 +232,7 @@ impl Engine {
         let outgoing = FlowNumber(u64::from_be_bytes(entropy::bytes().ok()?));
         let next_serve = now.steady;
         let end = End {
-            far,
+            remote,
             carriage,
             copies,
             carrier,
@@ -271,9 +271,10 @@ impl Engine {
         let (Some(end), Some(packet)) = (end, packet) else {
             return add(&self.counts.refused, 1);
         };
-        let (far, forwarded) = (end.far, end.forwarded_carriage());
+        let (remote, forwarded) = (end.remote, end.forwarded_carriage());
         let mut sealed = std::mem::take(&mut self.sealed);
-        let is_sealed = self.seal_far(far, &mut sealed, |out| write_numbered(packet, message, out));
+        let is_sealed =
+            self.seal_remote(remote, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
         if is_short && is_sealed {
             add(&self.counts.taken, 1);
@@ -281,11 +282,11 @@ impl Engine {
             match forwarded {
                 Some(carriage) => {
                     self.services.sender.skip(outgoing);
-                    self.send_over_paths(now, far, carriage, &sealed);
+                    self.send_over_paths(now, remote, carriage, &sealed);
                 }
-                None if self.needs_relays(now, far, sealed.len()) => {
+                None if self.needs_relays(now, remote, sealed.len()) => {
                     self.services.sender.skip(outgoing);
-                    self.send_over_paths(now, far, Carriage::FORWARDED, &sealed);
+                    self.send_over_paths(now, remote, Carriage::FORWARDED, &sealed);
                 }
                 None => {
                     // This cannot fail: the flow exists, and the length was checked.
@@ -299,18 +300,18 @@ impl Engine {
         self.sealed = sealed;
         if !is_short {
             // Relays do not cache packets of this length.
-            self.send_far(now, far, forwarded.unwrap_or(Carriage::DIRECT), message);
+            self.send_remote(now, remote, forwarded.unwrap_or(Carriage::DIRECT), message);
         }
     }
 
     /// Returns whether a datagram is too long for the Internet path, but not for the overlay path.
-    pub(super) fn needs_relays(&self, now: Now, far: PeerId, bytes: usize) -> bool {
-        let far = self.fars.get(&far);
-        far.is_some_and(|far| {
-            far.mtus.internet.is_too_long(bytes)
-                && far.label.is_some()
-                && far.is_overlay_alive(now)
-                && !far.mtus.overlay.is_too_long(bytes)
+    pub(super) fn needs_relays(&self, now: Now, remote: PeerId, bytes: usize) -> bool {
+        let remote = self.remotes.get(&remote);
+        remote.is_some_and(|remote| {
+            remote.mtus.internet.is_too_long(bytes)
+                && remote.label.is_some()
+                && remote.is_overlay_alive(now)
+                && !remote.mtus.overlay.is_too_long(bytes)
         })
     }
 
@@ -328,8 +329,8 @@ impl Engine {
         let Some((conversation, carriage)) = self.converse(now, peer, packet, message) else {
             return add(&self.counts.dropped, 1);
         };
-        match self.services.ends.far_of(packet.flow) {
-            Some(far) if far == peer => {}
+        match self.services.ends.remote_of(packet.flow) {
+            Some(remote) if remote == peer => {}
             Some(_) => return add(&self.counts.dropped, 1),
             None if self.bind(now, peer, conversation, carriage, packet.flow) => {}
             None => return,
@@ -397,7 +398,7 @@ impl Engine {
         let ends = &mut self.services.ends;
         let Some(outgoing) = outgoing else { return false };
         let Some(end) = ends.by_outgoing.get_mut(&outgoing) else { return false };
-        // The far endpoint has restarted.
+        // The remote endpoint has restarted.
         if let Some(before) = end.incoming.replace(incoming) {
             ends.outgoing.remove(&before);
             self.order.end_flow(peer, before);
@@ -405,7 +406,7 @@ impl Engine {
             self.services.joined.remove(&before);
         }
         ends.outgoing.insert(incoming, outgoing);
-        let round_trip = self.fars.get(&peer).and_then(|far| far.round_trip);
+        let round_trip = self.remotes.get(&peer).and_then(|remote| remote.round_trip);
         if self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_err() {
             return false;
         }
@@ -419,16 +420,22 @@ impl Engine {
 impl End {
     /// Chooses a service once the paths are measured, and checks the measurements and the bills
     /// again while both paths answer.
-    fn select(&mut self, now: Timestamp, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
+    fn select(
+        &mut self,
+        now: Timestamp,
+        remote: &RemoteEndpoint,
+        legs: &BTreeMap<PeerId, Duration>,
+    ) {
         let (carried_by, spent) = (self.carried_by(), self.spent());
         let Choice::Selected(selection) = &mut self.choice else { return };
         let access = self.relay.and_then(|relay| legs.get(&relay));
         let (Some(internet), Some(overlay), Some(access)) =
-            (far.round_trip, far.overlay_round_trip, access)
+            (remote.round_trip, remote.overlay_round_trip, access)
         else {
             return;
         };
-        let measured = RoundTrips { internet, overlay, access: *access, far_access: far.access };
+        let measured =
+            RoundTrips { internet, overlay, access: *access, remote_access: remote.access };
         let service = if selection.has_begun() {
             let measured = (self.is_up && !self.is_internet_down).then_some(measured);
             selection.look(now, measured, (carried_by, spent))
@@ -506,7 +513,7 @@ impl End {
     fn at_sender(&self) -> SenderFlow {
         let is_copied = self.is_up && self.carrier == Carrier::Machines;
         SenderFlow {
-            receiver: Some(self.far.into()),
+            receiver: Some(self.remote.into()),
             ingress: self.relay.map(Into::into),
             service: if is_copied { self.service() } else { Service::Direct },
             paths: Paths::Both,
@@ -525,7 +532,7 @@ impl End {
         };
         let relay = self.relay.filter(|_| self.is_up && self.is_served);
         ReceiverFlow {
-            sender: self.far.into(),
+            sender: self.remote.into(),
             egress: relay.map(Into::into),
             service: self.confirmed.map_or(self.carriage.service, |(_, service)| service),
             round_trip,

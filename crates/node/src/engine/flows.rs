@@ -94,21 +94,21 @@ impl Engine {
         self.collected = datagrams;
     }
 
-    /// Accepts a conversation of `far` with a destination at which a program listens: it ends in a
-    /// flow, if the queue has room.
+    /// Accepts a conversation of `remote` with a destination at which a program listens: it ends in
+    /// a flow, if the queue has room.
     pub(super) fn accept(
         &mut self,
         now: Now,
-        far: PeerId,
+        remote: PeerId,
         ends: (u32, Carriage, SocketAddr),
     ) -> Option<()> {
-        let from = self.sessions.identity_of(far)?;
+        let from = self.sessions.identity_of(remote)?;
         let (_, queue) = self.listeners.get(&ends.2)?;
         let queue = Some(Arc::clone(&queue.0)).filter(|queue| queue.has_capacity())?;
         let mailbox = Arc::new(Mailbox::new().ok()?);
         mailbox.set_open(true);
         let local = Local::Flow(MailboxGuard(Arc::clone(&mailbox)));
-        let id = self.add_inbound(now, Inbound::new(now, local, far, ends))?;
+        let id = self.add_inbound(now, Inbound::new(now, local, remote, ends))?;
         let flow = Flow::of_another(mailbox, Arc::clone(&self.commands));
         self.accepted.insert(flow.number(), id);
         queue.put(Accepted { flow, from });
@@ -143,11 +143,11 @@ impl Engine {
         self.ends_are_due |= route.end.is_some();
     }
 
-    /// Reports to flows whether the session with their far endpoint is open.
+    /// Reports to flows whether the session with their remote endpoint is open.
     pub(super) fn report_open(&self) {
         for route in self.flows.values().filter_map(|id| self.routes.get(*id)) {
             if let Local::Flow(held) = &route.local {
-                held.0.set_open(self.sessions.is_open(route.far));
+                held.0.set_open(self.sessions.is_open(route.remote));
             }
         }
     }

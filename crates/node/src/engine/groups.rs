@@ -1,4 +1,5 @@
-//! Groups: datagrams that an application writes to one port go to several far endpoints `[JQ 3.5]`.
+//! Groups: datagrams that an application writes to one port go to several remote endpoints `[JQ
+//! 3.5]`.
 //!
 //! A group is a route that has the port, its *head*, and a route without one for each *member*,
 //! which leads there as other routes do. Its packets are numbered in one flow. Over the Internet
@@ -131,21 +132,21 @@ impl Group {
     }
 
     /// Records that a member knows a conversation; it may be sent the key now.
-    pub(super) fn note_known(&mut self, conversation: u32, far: PeerId) {
-        if self.known.insert((conversation, far)) {
+    pub(super) fn note_known(&mut self, conversation: u32, remote: PeerId) {
+        if self.known.insert((conversation, remote)) {
             self.next_send = Timestamp::ZERO;
         }
     }
 
     /// Records that a member has dropped a conversation.
-    pub(super) fn note_unknown(&mut self, conversation: u32, far: PeerId) {
-        self.known.remove(&(conversation, far));
+    pub(super) fn note_unknown(&mut self, conversation: u32, remote: PeerId) {
+        self.known.remove(&(conversation, remote));
     }
 
     /// Resets a member that may be another process now.
-    pub(super) fn introduce_again(&mut self, far: PeerId) {
-        self.known.retain(|(_, known)| *known != far);
-        if let Some(member_state) = self.member_states.get_mut(&far) {
+    pub(super) fn introduce_again(&mut self, remote: PeerId) {
+        self.known.retain(|(_, known)| *known != remote);
+        if let Some(member_state) = self.member_states.get_mut(&remote) {
             (member_state.epoch, member_state.served) = (None, None);
         }
         self.next_send = Timestamp::ZERO;
@@ -162,8 +163,8 @@ impl Group {
         member_state.epoch.is_some_and(has)
     }
 
-    fn is_served(&self, now: Now, far: PeerId) -> bool {
-        self.member_states.get(&far).is_some_and(|member_state| {
+    fn is_served(&self, now: Now, remote: PeerId) -> bool {
+        self.member_states.get(&remote).is_some_and(|member_state| {
             let served = member_state.served.is_some_and(|at| now.steady.since(at) < SERVED_FOR);
             served && self.has_key(member_state)
         })
@@ -268,16 +269,16 @@ impl Engine {
         self.routes.get_mut(*head).and_then(Route::group)
     }
 
-    /// Returns the route to `far` that carries a conversation of `route`: that route itself, or a
-    /// member's.
-    pub(super) fn leading_to(&self, route: u32, far: PeerId) -> Option<&Route> {
+    /// Returns the route to `remote` that carries a conversation of `route`: that route itself, or
+    /// a member's.
+    pub(super) fn leading_to(&self, route: u32, remote: PeerId) -> Option<&Route> {
         let route = self.routes.get(route)?;
         match &route.part {
             Part::Head(group) => {
                 let members = group.members.iter().filter_map(|member| self.routes.get(*member));
-                members.into_iter().find(|member| member.far == far)
+                members.into_iter().find(|member| member.remote == remote)
             }
-            Part::Alone | Part::Member => Some(route).filter(|route| route.far == far),
+            Part::Alone | Part::Member => Some(route).filter(|route| route.remote == remote),
         }
     }
 
@@ -293,20 +294,20 @@ impl Engine {
 
     fn maintain_group(&mut self, now: Now, group: &mut Group) {
         let members: BTreeMap<PeerId, Option<PeerId>> = (group.members.iter())
-            .filter_map(|id| self.routes.get(*id).filter(|route| route.far != nobody()))
-            .map(|route| (route.far, route.first()))
+            .filter_map(|id| self.routes.get(*id).filter(|route| route.remote != nobody()))
+            .map(|route| (route.remote, route.first()))
             .collect();
         let before = (group.member_states.len(), group.known.len());
-        group.member_states.retain(|far, _| members.contains_key(far));
-        group.known.retain(|(_, far)| members.contains_key(far));
+        group.member_states.retain(|remote, _| members.contains_key(remote));
+        group.known.retain(|(_, remote)| members.contains_key(remote));
         if (group.member_states.len(), group.known.len()) != before {
             // Former members can open nothing from the next key on.
             group.renew_key(now);
         }
         group.maintain_key(now);
-        let ingress = members.iter().find_map(|(far, first)| {
-            let relay = self.path_to(now, *far)?.0;
-            (*first == Some(relay) && group.is_served(now, *far)).then_some(relay)
+        let ingress = members.iter().find_map(|(remote, first)| {
+            let relay = self.path_to(now, *remote)?.0;
+            (*first == Some(relay) && group.is_served(now, *remote)).then_some(relay)
         });
         if group.ingress != ingress {
             group.ingress = ingress;
@@ -318,38 +319,38 @@ impl Engine {
         }
         group.next_send = now.steady + SEND_INTERVAL;
         let (flow, service) = (group.flow, group.carriage.service);
-        for far in members.into_keys() {
-            if group.known.iter().any(|(_, known)| *known == far) {
+        for remote in members.into_keys() {
+            if group.known.iter().any(|(_, known)| *known == remote) {
                 let next = group.next_key.as_ref().map(|(key, _)| key);
                 for key in [Some(&group.key), next].into_iter().flatten() {
                     let (epoch, key) = (key.epoch(), key.secret());
-                    self.send_to_far(now, far, &Message::GroupKey { flow, epoch, key });
+                    self.send_to_remote(now, remote, &Message::GroupKey { flow, epoch, key });
                 }
             }
-            if let Some((relay, label)) = self.path_to(now, far) {
+            if let Some((relay, label)) = self.path_to(now, remote) {
                 self.send_message(relay, &Message::Join { label, flow, service });
             }
         }
     }
 
     /// Returns whether a member has the group's packets from the relays that get the copies.
-    fn is_in_reach(&self, now: Now, group: &Group, far: PeerId) -> bool {
-        let relay = self.path_to(now, far).map(|path| path.0);
-        relay.is_some() && relay == group.ingress && group.is_served(now, far)
+    fn is_in_reach(&self, now: Now, group: &Group, remote: PeerId) -> bool {
+        let relay = self.path_to(now, remote).map(|path| path.0);
+        relay.is_some() && relay == group.ingress && group.is_served(now, remote)
     }
 
-    /// Returns the first relay of the path to a far endpoint, and the path's label there, while it
-    /// answers.
-    fn path_to(&self, now: Now, far: PeerId) -> Option<(PeerId, u32)> {
-        let state = self.fars.get(&far).filter(|state| state.is_overlay_alive(now))?;
+    /// Returns the first relay of the path to a remote endpoint, and the path's label there, while
+    /// it answers.
+    fn path_to(&self, now: Now, remote: PeerId) -> Option<(PeerId, u32)> {
+        let state = self.remotes.get(&remote).filter(|state| state.is_overlay_alive(now))?;
         self.labels.get(state.label?)?.way_back()
     }
 
-    /// Sends a message to a far endpoint over both paths.
-    pub(super) fn send_to_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
+    /// Sends a message to a remote endpoint over both paths.
+    pub(super) fn send_to_remote(&mut self, now: Now, remote: PeerId, message: &Message<'_>) {
         let mut sealed = std::mem::take(&mut self.sealed);
-        if self.seal_far(far, &mut sealed, |out| message.write(out)) {
-            self.send_over_paths(now, far, EITHER_PATH, &sealed);
+        if self.seal_remote(remote, &mut sealed, |out| message.write(out)) {
+            self.send_over_paths(now, remote, EITHER_PATH, &sealed);
         }
         self.sealed = sealed;
     }
@@ -372,15 +373,15 @@ mod tests {
     fn group() -> Group {
         let carriage = Carriage { service: Service::Caching, ..EITHER_PATH };
         let mut group = Group::new(at(0), carriage).unwrap();
-        for far in [1, 2] {
-            let member_state = group.member_states.entry(peer(far)).or_default();
+        for remote in [1, 2] {
+            let member_state = group.member_states.entry(peer(remote)).or_default();
             (member_state.epoch, member_state.served) = (Some(0), Some(at(0).steady));
         }
         group
     }
 
-    fn learns(group: &mut Group, far: u32, epoch: u8) {
-        group.member_states.get_mut(&peer(far)).unwrap().epoch = Some(epoch);
+    fn learns(group: &mut Group, remote: u32, epoch: u8) {
+        group.member_states.get_mut(&peer(remote)).unwrap().epoch = Some(epoch);
     }
 
     #[test]
@@ -408,7 +409,7 @@ mod tests {
         assert_eq!(group.key.epoch(), 0);
         group.maintain_key(at(130));
         assert_eq!(group.key.epoch(), 1);
-        let served = [1, 2].map(|far| group.is_served(at(2), peer(far)));
+        let served = [1, 2].map(|remote| group.is_served(at(2), peer(remote)));
         assert_eq!(served, [true, false], "who has no key is out of reach");
     }
 
@@ -432,7 +433,7 @@ mod tests {
         for round in 1..=300_u64 {
             group.maintain_key(at(round * 1000));
             let (epoch, _) = group.next_key.as_ref().map(|(key, at)| (key.epoch(), *at)).unwrap();
-            [1, 2].into_iter().for_each(|far| learns(&mut group, far, epoch));
+            [1, 2].into_iter().for_each(|remote| learns(&mut group, remote, epoch));
             group.maintain_key(at(round * 1000 + 1));
             assert_eq!(u64::from(group.key.epoch()), round % 256);
         }

@@ -155,18 +155,18 @@ impl Engine {
             return 0;
         }
         let around = if route.end.is_some() { NUMBER_BYTES } else { 0 };
-        let paths = DatagramPaths::of(route.far, route.carriage(), route.end);
+        let paths = DatagramPaths::of(route.remote, route.carriage(), route.end);
         let longest = self.longest_to(now, paths).and_then(|most| most.checked_sub(around));
         longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
     }
 
-    /// Has packets intercepted only while their far endpoint answers.
+    /// Has packets intercepted only while their remote endpoint answers.
     pub(super) fn update_gates(&self, now: Now) {
         for route in self.routes.values() {
-            let far = self.fars.get(&route.far);
+            let remote = self.remotes.get(&route.remote);
             match &route.local {
                 Local::Intercepted(intercepted) => {
-                    intercepted.gate.set_open(far.is_some_and(|far| far.is_there(now)));
+                    intercepted.gate.set_open(remote.is_some_and(|remote| remote.is_there(now)));
                     intercepted.gate.set_mtu(self.longest_intercepted(now, route));
                 }
                 Local::Tunnel(tunnel) => self.update_tunnel_gate(now, route, tunnel),

@@ -5,7 +5,7 @@
 //! however long nobody answers. So a leg lasts only as long as something needs it: a route that
 //! leads there or over it, a path through here, a flow that is served along it, a relay that may be
 //! the nearest, the registry, a rendezvous. An unneeded leg ends at once where its route leads
-//! elsewhere, and otherwise after a while: packets to a far endpoint that are in flight would be
+//! elsewhere, and otherwise after a while: packets to a remote endpoint that are in flight would be
 //! lost with it. Gateways name next hops in the paths that they open: each may have a limited
 //! number of legs begun.
 
@@ -177,10 +177,10 @@ impl Engine {
     /// Returns the neighbours of routes, paths, flows and conversations.
     fn needed(&self) -> impl Iterator<Item = PeerId> {
         let routes = self.routes.values();
-        let of_routes = routes.flat_map(|route| [Some(route.far), route.first()]).flatten();
+        let of_routes = routes.flat_map(|route| [Some(route.remote), route.first()]).flatten();
         let of_paths = self.labels.values().flat_map(Label::neighbours);
         let of_flows = self.services.served.values().flat_map(Served::neighbours);
-        let of_conversations = self.inbound_ids.keys().map(|(far, _)| *far);
+        let of_conversations = self.inbound_ids.keys().map(|(remote, _)| *remote);
         of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
     }
 
@@ -188,7 +188,7 @@ impl Engine {
         self.legs.by_hop.retain(|_, leg| leg.peer != peer);
         self.leg_round_trips.remove(&peer);
         // The path to it that this node has opened needs a leg, too.
-        if let Some(label) = self.fars.get(&peer).and_then(|far| far.label) {
+        if let Some(label) = self.remotes.get(&peer).and_then(|remote| remote.label) {
             self.drop_label(label);
         }
         self.sessions.close(peer);

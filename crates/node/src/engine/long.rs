@@ -12,7 +12,7 @@ use tradewind_units::Duration;
 use super::Engine;
 use super::conversations::DATAGRAM_BYTES;
 use super::mtu::NUMBER_BYTES;
-use super::routes::Far;
+use super::routes::RemoteEndpoint;
 use crate::counts::add;
 
 /// Time that fragments are waited for where no latency budget is set. Chosen: a round trip around
@@ -25,8 +25,8 @@ const LENGTH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The paths that a conversation's datagrams may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DatagramPaths {
-    pub(super) far: PeerId,
-    /// Set if the overlay path counts as well, where there is one: other routes to the same far
+    pub(super) remote: PeerId,
+    /// Set if the overlay path counts as well, where there is one: other routes to the same remote
     /// endpoint may have opened it.
     takes_relays: bool,
 }
@@ -34,14 +34,14 @@ pub(super) struct DatagramPaths {
 impl DatagramPaths {
     /// Returns the paths of a conversation with this carriage, and with a flow if its packets are
     /// numbered.
-    pub(super) fn of(far: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
-        Self { far, takes_relays: end.is_some() || carriage.service == Service::Forwarding }
+    pub(super) fn of(remote: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
+        Self { remote, takes_relays: end.is_some() || carriage.service == Service::Forwarding }
     }
 
     /// Returns the overlay path's MTU, where that path is one of these and answers.
-    fn overlay(self, now: Now, far: &Far) -> Option<&PathMtu> {
-        let is_over = self.takes_relays && far.label.is_some() && far.is_overlay_alive(now);
-        is_over.then_some(&far.mtus.overlay)
+    fn overlay(self, now: Now, remote: &RemoteEndpoint) -> Option<&PathMtu> {
+        let is_over = self.takes_relays && remote.label.is_some() && remote.is_overlay_alive(now);
+        is_over.then_some(&remote.mtus.overlay)
     }
 }
 
@@ -50,16 +50,16 @@ impl Engine {
     /// for all.
     pub(super) fn fits(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
         let sealed = OVERHEAD + bytes;
-        let Some(far) = self.fars.get(&paths.far) else { return true };
+        let Some(remote) = self.remotes.get(&paths.remote) else { return true };
         let takes = |way: &PathMtu| !way.is_too_long(sealed);
-        takes(&far.mtus.internet) || paths.overlay(now, far).is_some_and(takes)
+        takes(&remote.mtus.internet) || paths.overlay(now, remote).is_some_and(takes)
     }
 
     /// Returns whether a message of so many bytes is proven to arrive over some path.
     fn is_proven(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
-        let Some(far) = self.fars.get(&paths.far) else { return false };
+        let Some(remote) = self.remotes.get(&paths.remote) else { return false };
         let takes = |way: &PathMtu| OVERHEAD + bytes <= way.proven();
-        takes(&far.mtus.internet) || paths.overlay(now, far).is_some_and(takes)
+        takes(&remote.mtus.internet) || paths.overlay(now, remote).is_some_and(takes)
     }
 
     /// Counts a datagram that is longer than every path takes, and logs it at intervals; returns
@@ -78,8 +78,8 @@ impl Engine {
             self.next_too_long = now.steady + LENGTH_LOG_INTERVAL;
             let longest = self.longest_to(now, paths);
             let longest = longest.and_then(|takes| takes.checked_sub(around));
-            let far = self.name_of(paths.far);
-            tracing::warn!(far, %other, bytes, longest, "a datagram is too long for the way there");
+            let remote = self.name_of(paths.remote);
+            tracing::warn!(remote, %other, bytes, longest, "a datagram is too long for the path");
         }
         true
     }
@@ -87,9 +87,9 @@ impl Engine {
     /// Returns the longest datagram of a known conversation that some path takes, once that is
     /// known.
     pub(super) fn longest_to(&self, now: Now, paths: DatagramPaths) -> Option<usize> {
-        let far = self.fars.get(&paths.far)?;
-        let overlay = paths.overlay(now, far).and_then(PathMtu::longest);
-        let longest = far.mtus.internet.longest()?.max(overlay.unwrap_or(0));
+        let remote = self.remotes.get(&paths.remote)?;
+        let overlay = paths.overlay(now, remote).and_then(PathMtu::longest);
+        let longest = remote.mtus.internet.longest()?.max(overlay.unwrap_or(0));
         longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
     }
 
@@ -109,12 +109,12 @@ impl Engine {
     pub(super) fn send_cut(
         &mut self,
         now: Now,
-        (far, conversation, carriage): (PeerId, u32, Carriage),
+        (remote, conversation, carriage): (PeerId, u32, Carriage),
         (end, class): (Option<FlowNumber>, Class),
         payload: &[u8],
     ) -> bool {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let paths = DatagramPaths::of(far, carriage, end);
+        let paths = DatagramPaths::of(remote, carriage, end);
         if !self.has_to_be_cut(now, (paths, carriage), around + payload.len()) {
             return false;
         }
@@ -128,7 +128,7 @@ impl Engine {
             match end {
                 Some(flow) => self.send_numbered(now, (flow, class), &message),
                 None => {
-                    self.send_far(now, far, carriage, &message);
+                    self.send_remote(now, remote, carriage, &message);
                 }
             }
         }
@@ -138,9 +138,9 @@ impl Engine {
     /// Returns the most bytes of a fragment, such that all paths take it, and the relays' messages
     /// with it.
     fn most_of_piece(&self, now: Now, paths: DatagramPaths, served: usize) -> usize {
-        let Some(far) = self.fars.get(&paths.far) else { return 0 };
-        let internet = far.mtus.internet.proven() - served;
-        let overlay = paths.overlay(now, far).map(PathMtu::proven);
+        let Some(remote) = self.remotes.get(&paths.remote) else { return 0 };
+        let internet = remote.mtus.internet.proven() - served;
+        let overlay = paths.overlay(now, remote).map(PathMtu::proven);
         let takes = overlay.map_or(internet, |overlay| internet.min(overlay));
         takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
     }

@@ -1,9 +1,9 @@
 //! Loops: datagrams that gateways sent, and that are intercepted again, without end.
 //!
 //! Deliveries leave with few hops left, so that no gateway on their path intercepts them
-//! (`net::interception`). Datagrams to a relay or far gateway keep the usual hop limit. So a node
-//! that intercepts its own host's datagrams marks those that it sends itself, and does not start
-//! where a relay or far gateway is on its host, whose datagrams carry no mark.
+//! (`net::interception`). Datagrams to a relay or remote gateway keep the usual hop limit. So a
+//! node that intercepts its own host's datagrams marks those that it sends itself, and does not
+//! start where a relay or remote gateway is on its host, whose datagrams carry no mark.
 
 use tradewind_config::packet::{DeliveryPolicy, Intercepted};
 use tradewind_grant::Hop;
@@ -15,8 +15,8 @@ use super::routes::Route;
 use crate::NodeError;
 
 impl Engine {
-    /// Refuses to intercept this host's own datagrams where a relay or far endpoint of `delivery`
-    /// is on this host.
+    /// Refuses to intercept this host's own datagrams where a relay or remote endpoint of
+    /// `delivery` is on this host.
     ///
     /// # Errors
     /// Names the address that is one.
@@ -36,8 +36,8 @@ impl Engine {
             return Ok(());
         };
         let problem = format!(
-            "{here}, a relay or the far gateway, is on this host: what it sends would be taken as \
-             well, without end; leave `local_output` out, or run it on another host"
+            "{here}, a relay or the remote gateway, is on this host: what it sends would be \
+             intercepted again, without end; leave `local_output` out, or run it on another host"
         );
         Err(NodeError::Config { key: "tproxy.local_output".into(), problem })
     }
@@ -55,7 +55,7 @@ impl Engine {
         };
         limited!(
             warn, self.refusal_lines, None, address = %here.address,
-            "a relay or far gateway on this host is not used: what it sends would be taken as \
+            "a relay or remote gateway on this host is not used: what it sends would be taken as \
              well, without end (`local_output`)"
         );
         true
@@ -73,8 +73,8 @@ mod tests {
     use crate::handover::Handover;
     use tradewind_config::packet::{Path, TrafficSource};
 
-    fn intercepting(far: &str, local_output: bool) -> Path {
-        let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };
+    fn intercepting(remote: &str, local_output: bool) -> Path {
+        let hop = Hop { address: remote.parse().unwrap(), identity: identity(4).public() };
         let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
         let destinations = vec!["198.51.100.0/24:*".parse().unwrap()];
         let source =
@@ -83,18 +83,18 @@ mod tests {
     }
 
     #[test]
-    fn local_output_with_far_on_host_is_refused() {
+    fn local_output_with_remote_on_host_is_refused() {
         let mut hosts = Hosts::new([(1, gateway(1))]);
         let engine = hosts.at(1);
-        let mut check = |far, local_output| {
-            let path = intercepting(far, local_output);
+        let mut check = |remote, local_output| {
+            let path = intercepting(remote, local_output);
             let added = engine.add_path(now(), &mut Handover::default(), &path);
             // Without the privileges it fails later, and with another error.
             added.err().map(|error| error.to_string()).unwrap_or_default()
         };
         let line = check("127.0.0.1:7001", true);
         assert!(
-            line.starts_with("tproxy.local_output: 127.0.0.1:7001, a relay or the far"),
+            line.starts_with("tproxy.local_output: 127.0.0.1:7001, a relay or the remote"),
             "{line}"
         );
         assert!(!check("127.0.0.1:7001", false).contains("local_output"));

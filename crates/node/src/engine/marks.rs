@@ -20,7 +20,7 @@ const WORTH: Duration = Duration::from_secs(2);
 /// these.
 const MOST_OF_ONE: usize = 64;
 
-/// A conversation, by its far endpoint.
+/// A conversation, by its remote endpoint.
 type Key = (PeerId, u32);
 
 /// All marks owed, by conversation, the oldest first.

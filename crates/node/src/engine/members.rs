@@ -8,7 +8,7 @@
 
 use std::net::SocketAddr;
 
-use tradewind_config::packet::{DeliveryPolicy, Far, Via};
+use tradewind_config::packet::{DeliveryPolicy, Remote, Via};
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_packet::message::NearRelay;
 use tradewind_packet::session::{Now, PeerId};
@@ -129,10 +129,10 @@ impl MemberTable {
         self.members.endpoint(name).map(|member| member.identity)
     }
 
-    fn member(&self, far: &Far) -> Option<&Member> {
-        match far {
-            Far::At(hop) => self.endpoint_of(hop.identity),
-            Far::Member(name) => {
+    fn member(&self, remote: &Remote) -> Option<&Member> {
+        match remote {
+            Remote::At(hop) => self.endpoint_of(hop.identity),
+            Remote::Member(name) => {
                 let of_identity = || self.endpoint_of(name.parse().ok()?);
                 self.members.endpoint(name).or_else(of_identity)
             }
@@ -156,10 +156,10 @@ impl MemberTable {
 
     /// Returns the endpoint that a policy leads to, if it has to be looked up in the registry.
     pub(super) fn is_asked_for(&self, delivery: &DeliveryPolicy) -> Option<PublicIdentity> {
-        let identity = match &delivery.far {
-            Far::At(hop) if delivery.relays == Via::Nearest => hop.identity,
-            Far::At(_) => return None,
-            Far::Member(name) => name.parse().ok()?,
+        let identity = match &delivery.remote {
+            Remote::At(hop) if delivery.relays == Via::Nearest => hop.identity,
+            Remote::At(_) => return None,
+            Remote::Member(name) => name.parse().ok()?,
         };
         Some(identity).filter(|identity| self.members.endpoint_of(*identity).is_none())
     }
@@ -188,39 +188,39 @@ impl MemberTable {
 
     /// Returns the target of a policy, by the current state.
     fn resolve(&self, delivery: &DeliveryPolicy) -> RouteTarget {
-        let member = self.member(&delivery.far);
-        let far = match &delivery.far {
-            Far::At(hop) => Some(*hop),
-            Far::Member(_) => member.map(|m| Hop { address: m.address, identity: m.identity }),
+        let member = self.member(&delivery.remote);
+        let remote = match &delivery.remote {
+            Remote::At(hop) => Some(*hop),
+            Remote::Member(_) => member.map(|m| Hop { address: m.address, identity: m.identity }),
         };
         let there = member.and_then(|member| member.relays.first());
         let relays =
-            match (&delivery.relays, far) {
+            match (&delivery.relays, remote) {
                 (_, None) => Vec::new(),
                 (Via::Relays(relays), _) => relays.clone(),
-                (Via::Nearest, Some(far)) => {
+                (Via::Nearest, Some(remote)) => {
                     let mut relays: Vec<Hop> = self.nearest.into_iter().collect();
                     let there = there.map(|near| near.hop());
                     // Without a relay here, the one there is the only one.
                     relays.extend(there.filter(|there| {
                         relays.iter().all(|relay| relay.identity != there.identity)
                     }));
-                    relays.retain(|relay| relay.identity != far.identity);
+                    relays.retain(|relay| relay.identity != remote.identity);
                     relays
                 }
             };
         let access = there.and_then(|near| near.round_trip);
-        let far_access = access.filter(|_| matches!(delivery.relays, Via::Nearest));
-        RouteTarget { far, relays, far_access }
+        let remote_access = access.filter(|_| matches!(delivery.relays, Via::Nearest));
+        RouteTarget { remote, relays, remote_access }
     }
 }
 
 /// The current target of a route.
 struct RouteTarget {
-    far: Option<Hop>,
+    remote: Option<Hop>,
     relays: Vec<Hop>,
-    /// The round trip between the far endpoint and the last relay, if it is known.
-    far_access: Option<Duration>,
+    /// The round trip between the remote endpoint and the last relay, if it is known.
+    remote_access: Option<Duration>,
 }
 
 impl Engine {
@@ -305,39 +305,39 @@ impl Engine {
         let leads =
             |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
         let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
-        let RouteTarget { far, relays, far_access } = self.members.resolve(&route.delivery);
-        let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
-        let (far, relays, hops) = if self.would_loop(id, &hops) {
+        let RouteTarget { remote, relays, remote_access } = self.members.resolve(&route.delivery);
+        let hops: Vec<Hop> = relays.iter().chain(&remote).copied().collect();
+        let (remote, relays, hops) = if self.would_loop(id, &hops) {
             (None, Vec::new(), Vec::new())
         } else {
-            (far, relays, hops)
+            (remote, relays, hops)
         };
-        let (far_before, first_before) = (route.far, route.first());
+        let (remote_before, first_before) = (route.remote, route.first());
         let is_as_before = hops == route.hops();
         let first = match relays.first() {
             Some(hop) => Some(self.leg_to(now, *hop)?),
             None => None,
         };
-        let peer = match far {
+        let peer = match remote {
             Some(hop) => self.leg_to(now, hop)?,
             None => nobody(),
         };
-        if is_as_before && (peer, first) == (far_before, first_before) {
-            self.set_access(far_before, far_access);
+        if is_as_before && (peer, first) == (remote_before, first_before) {
+            self.set_access(remote_before, remote_access);
             return Some(());
         }
         self.point(now, id, (peer, first, hops));
-        self.set_access(peer, far_access);
-        [Some(far_before), first_before]
+        self.set_access(peer, remote_access);
+        [Some(remote_before), first_before]
             .into_iter()
             .flatten()
             .for_each(|gone| self.leave_leg(now, gone));
         Some(())
     }
 
-    fn set_access(&mut self, far: PeerId, round_trip: Option<Duration>) {
-        if let Some(far) = self.fars.get_mut(&far) {
-            far.access = round_trip;
+    fn set_access(&mut self, remote: PeerId, round_trip: Option<Duration>) {
+        if let Some(remote) = self.remotes.get_mut(&remote) {
+            remote.access = round_trip;
         }
     }
 

@@ -72,7 +72,7 @@ use members::MemberTable;
 use paths::Label;
 use refusals::Refusals;
 use rendezvous::RendezvousClient;
-use routes::{Far, Route};
+use routes::{RemoteEndpoint, Route};
 use services::Services;
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
 use several::Several;
@@ -113,7 +113,7 @@ pub(crate) struct Engine {
     opened: BTreeMap<(PeerId, u32), u32>,
     legs: Legs,
     several: Several,
-    fars: BTreeMap<PeerId, Far>,
+    remotes: BTreeMap<PeerId, RemoteEndpoint>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
     members: MemberTable,
@@ -148,7 +148,7 @@ pub(crate) struct Engine {
     scratch: Vec<u8>,
     /// Buffer for a datagram that is sealed end to end.
     sealed: Vec<u8>,
-    /// A datagram of a far endpoint before it was opened; empty where no end needs it.
+    /// A datagram of a remote endpoint before it was opened; empty where no end needs it.
     original: Vec<u8>,
     services: Services,
     /// Set when ends may have lost their last conversation.
@@ -216,7 +216,7 @@ impl Engine {
             opened: BTreeMap::new(),
             legs: Legs::default(),
             several: Several::default(),
-            fars: BTreeMap::new(),
+            remotes: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
             shared,
@@ -342,7 +342,7 @@ impl Engine {
         }
     }
 
-    /// Handles a message of a neighbour or far endpoint.
+    /// Handles a message of a neighbour or remote endpoint.
     fn handle_message(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Arrival) {
         match Message::parse(payload) {
             Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
@@ -427,7 +427,7 @@ impl Engine {
         })
     }
 
-    /// Sends a sealed datagram to a far endpoint over the Internet.
+    /// Sends a sealed datagram to a remote endpoint over the Internet.
     fn send_internet(sockets: &mut Sockets, sessions: &Sessions, peer: PeerId, sealed: &[u8]) {
         if let Some(Link::Internet(to)) = sessions.link_of(peer)
             && let Some(buffer) = sockets.reserve(sessions.is_ours(peer), to, sealed.len())
@@ -566,8 +566,8 @@ impl Engine {
             }
         }
         let tunnelled_fars = self.tunnelled_fars();
-        for (peer, far) in &self.fars {
-            if let Some(label) = far.label {
+        for (peer, remote) in &self.remotes {
+            if let Some(label) = remote.label {
                 self.sessions.ping(now, *peer, Link::Overlay(label));
             }
             // Those that this node connects to are among the legs.
@@ -586,7 +586,7 @@ impl Engine {
         let gone: Vec<u32> =
             self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
         gone.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Gone));
-        self.fars.remove(&peer);
+        self.remotes.remove(&peer);
         self.drop_labels_of(peer);
     }
 

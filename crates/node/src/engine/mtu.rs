@@ -1,5 +1,5 @@
-//! MTUs of the paths to a far endpoint: found by probing, since no router need report a path's MTU
-//! (RFC 8899).
+//! MTUs of the paths to a remote endpoint: found by probing, since no router need report a path's
+//! MTU (RFC 8899).
 
 use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::{Link, Now, OVERHEAD};
@@ -40,16 +40,16 @@ impl Mtus {
 impl Engine {
     /// Sends the probes that are due, over paths that answer.
     pub(super) fn maintain_mtus(&mut self, now: Now) {
-        for (peer, far) in &mut self.fars {
-            let link = self.sessions.link_of(*peer).filter(|_| far.is_internet_alive(now));
-            if let (Some(link), Some(round_trip)) = (link, far.round_trip)
-                && let Some(bytes) = far.mtus.internet.poll(now.steady, round_trip)
+        for (peer, remote) in &mut self.remotes {
+            let link = self.sessions.link_of(*peer).filter(|_| remote.is_internet_alive(now));
+            if let (Some(link), Some(round_trip)) = (link, remote.round_trip)
+                && let Some(bytes) = remote.mtus.internet.poll(now.steady, round_trip)
             {
                 self.sessions.probe(now, *peer, link, bytes);
             }
-            let label = far.label.filter(|_| far.is_overlay_alive(now));
-            if let (Some(label), Some(round_trip)) = (label, far.overlay_round_trip)
-                && let Some(bytes) = far.mtus.overlay.poll(now.steady, round_trip)
+            let label = remote.label.filter(|_| remote.is_overlay_alive(now));
+            if let (Some(label), Some(round_trip)) = (label, remote.overlay_round_trip)
+                && let Some(bytes) = remote.mtus.overlay.poll(now.steady, round_trip)
             {
                 self.sessions.probe(now, *peer, Link::Overlay(label), bytes);
             }
@@ -59,7 +59,7 @@ impl Engine {
     /// Returns the longest datagram of an application that the Internet path of a route takes, even
     /// if it is the first of its conversation.
     pub(super) fn longest(&self, route: &Route) -> Option<u64> {
-        let takes = self.fars.get(&route.far)?.mtus.internet.longest()?;
+        let takes = self.remotes.get(&route.remote)?.mtus.internet.longest()?;
         let numbered = if route.end.is_some() { NUMBER_BYTES } else { 0 };
         let source = if route.to.is_none() { SOURCE_BYTES } else { 0 };
         Some((takes - OVERHEAD - FIRST_BYTES - source - numbered) as u64)

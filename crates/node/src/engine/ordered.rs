@@ -26,15 +26,15 @@ impl Engine {
         else {
             return;
         };
-        let has_order = self.services.ends.far_of(packet.flow) == Some(peer)
+        let has_order = self.services.ends.remote_of(packet.flow) == Some(peer)
             && self.carriage_of_any(peer, *conversation).is_some_and(|it| it.in_order);
         let key = (peer, packet.flow);
         if !has_order || self.order.pass(key, packet.sequence) {
             return self.deliver_message(now, peer, message);
         }
-        let far = self.fars.get(&peer);
-        let recovery_deadline =
-            far.and_then(|far| self.services.ends.recovery_deadline(now, packet.flow, far));
+        let remote = self.remotes.get(&peer);
+        let recovery_deadline = remote
+            .and_then(|remote| self.services.ends.recovery_deadline(now, packet.flow, remote));
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         message.write(&mut bytes);
@@ -59,10 +59,10 @@ impl Engine {
     /// is over.
     pub(super) fn deliver_waiting(&mut self, now: Now, id: u32) {
         let Some(inbound) = self.inbound.get(id).filter(|it| it.carriage.in_order) else { return };
-        let far = inbound.far;
+        let remote = inbound.remote;
         let incoming = inbound.end.and_then(|end| self.services.ends.incoming_of(end));
         if let Some(incoming) = incoming {
-            self.order.end_flow(far, incoming);
+            self.order.end_flow(remote, incoming);
             self.deliver_ready(now);
         }
     }

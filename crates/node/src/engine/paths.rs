@@ -25,7 +25,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::refusals::Objection;
-use super::routes::Far;
+use super::routes::RemoteEndpoint;
 use super::serving::{AROUND_DATAGRAM, Place};
 use crate::counts::add;
 
@@ -36,8 +36,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Time for which these tries go on. Chosen: the endpoint gives the path up after one second, and
 /// its message may come late.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// Most labels of one gateway's paths at one worker. Chosen: for paths to a thousand far endpoints;
-/// a sixteenth of all.
+/// Most labels of one gateway's paths at one worker. Chosen: for paths to a thousand remote
+/// endpoints; a sixteenth of all.
 const MOST_FOR_ONE: usize = 2048;
 /// Silence after which a label may be released for others of its gateway's. Chosen: fifteen pings,
 /// of which there are five a second.
@@ -228,8 +228,8 @@ impl Engine {
             let place = self.labels.get(label).and_then(|known| known.place);
             let is_theirs =
                 place.is_some_and(|place| self.sessions.identity_of(peer) == Some(place.gateway));
-            if is_theirs && let Some(far) = self.fars.get_mut(&peer) {
-                far.label = Some(label);
+            if is_theirs && let Some(remote) = self.remotes.get_mut(&peer) {
+                remote.label = Some(label);
             }
         }
     }
@@ -495,10 +495,11 @@ impl Engine {
         known.used = now.steady;
         if let To::Here { back } = &mut known.to {
             *back = Some(theirs);
-            let goes_there = |(_, far): &(&PeerId, &mut Far)| far.label == Some(mine);
-            let far = self.fars.iter_mut().find(goes_there).map(|(peer, _)| *peer);
-            if let Some(far) = far {
-                self.sessions.ping(now, far, Link::Overlay(mine));
+            let goes_there =
+                |(_, remote): &(&PeerId, &mut RemoteEndpoint)| remote.label == Some(mine);
+            let remote = self.remotes.iter_mut().find(goes_there).map(|(peer, _)| *peer);
+            if let Some(remote) = remote {
+                self.sessions.ping(now, remote, Link::Overlay(mine));
             }
             return;
         }
@@ -524,11 +525,11 @@ impl Engine {
     ) {
         let Some(known) = self.labels.get(mine).filter(|known| known.from == from) else { return };
         let To::Next { peer: upstream, label: Some(upstream_label), .. } = known.to else {
-            let goes_there = |(_, far): &(&PeerId, &Far)| far.label == Some(mine);
-            let far = self.fars.iter().find(goes_there).map(|(peer, _)| *peer);
+            let goes_there = |(_, remote): &(&PeerId, &RemoteEndpoint)| remote.label == Some(mine);
+            let remote = self.remotes.iter().find(goes_there).map(|(peer, _)| *peer);
             let is_own = matches!(known.to, To::Here { back: None }) && known.opened_as.is_none();
-            if let Some(far) = far.filter(|_| is_own) {
-                self.note_refused_path(now, far, (by, reason));
+            if let Some(remote) = remote.filter(|_| is_own) {
+                self.note_refused_path(now, remote, (by, reason));
             }
             return;
         };

@@ -82,7 +82,7 @@ pub(super) struct Origin {
 /// The two sides of a conversation that is over, and the service and path between them.
 struct Sides {
     origin: Origin,
-    far: Option<PublicIdentity>,
+    remote: Option<PublicIdentity>,
     to: SocketAddr,
     service: Service,
     path: String,
@@ -113,13 +113,13 @@ impl Engine {
     }
 
     /// Returns the origin of a conversation that ends here.
-    pub(super) fn origin_of(&self, far: PeerId, source: Option<SocketAddr>) -> Origin {
-        let peer = match self.sessions.link_of(far) {
+    pub(super) fn origin_of(&self, remote: PeerId, source: Option<SocketAddr>) -> Origin {
+        let peer = match self.sessions.link_of(remote) {
             Some(Link::Internet(pair)) => Some(pair.remote),
             Some(Link::Overlay(_)) | None => None,
         };
-        let gateway = self.sessions.identity_of(far);
-        Origin { gateway, grant: self.sessions.grant_id_of(far), peer, source }
+        let gateway = self.sessions.identity_of(remote);
+        Origin { gateway, grant: self.sessions.grant_id_of(remote), peer, source }
     }
 
     /// Returns a tally with the current statistics of a flow that begins to carry a conversation.
@@ -163,7 +163,7 @@ impl Engine {
                 peer: source,
                 source,
             },
-            far: route.hops().last().map(|hop| hop.identity),
+            remote: route.hops().last().map(|hop| hop.identity),
             to: outbound.to(),
             service,
             path: path_of(service, &relays),
@@ -192,14 +192,14 @@ impl Engine {
         }
         let carried = inbound.end().and_then(|end| self.services.ends.flows_of(end));
         let service = carried.map_or(inbound.carriage.service, |flows| flows.comes_by);
-        let label = self.fars.get(&inbound.far).and_then(|far| far.label);
+        let label = self.remotes.get(&inbound.remote).and_then(|remote| remote.label);
         let relay = label.and_then(|label| self.labels.get(label)?.way_back());
         let relay = carried.and_then(|flows| flows.relay).or(relay.map(|(relay, _)| relay));
         let relay = relay.and_then(|relay| self.sessions.identity_of(relay));
         let relays: Vec<_> = relay.iter().map(ToString::to_string).collect();
         let sides = Sides {
             origin: inbound.origin,
-            far: inbound.origin.gateway,
+            remote: inbound.origin.gateway,
             to: inbound.to(),
             service,
             path: path_of(service, &relays),
@@ -240,7 +240,7 @@ impl Engine {
         let is_kept = journal.conversation_ended(&ConversationRecord {
             grant: grant.map(|grant| grant.to_string()),
             gateway: gateway.map(|gateway| gateway.to_string()),
-            far: sides.far.map(|far| far.to_string()),
+            remote: sides.remote.map(|remote| remote.to_string()),
             source,
             peer,
             destination: match sides.to.port() {

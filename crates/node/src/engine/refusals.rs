@@ -1,9 +1,9 @@
-//! Refusals, reported to the side that asked: a far gateway or a relay that refuses something
+//! Refusals, reported to the side that asked: a remote gateway or a relay that refuses something
 //! replies with the reason.
 //!
 //! A node that refuses a path replies to the neighbour that asked, in their session, and relays
 //! forward the reply as they do with others. An endpoint that refuses a conversation replies to the
-//! other end, sealed end to end. Each reply answers one request, and is shorter. The near gateway
+//! other end, sealed end to end. Each reply answers one request, and is shorter. The local gateway
 //! logs it at a limited rate, and shows it as long as it is true: until the same path answers.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -67,7 +67,7 @@ struct ReportedRefusal {
 /// Refusals by others, and by this node.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// By far endpoint: of a path to it, and of a conversation with it.
+    /// By remote endpoint: of a path to it, and of a conversation with it.
     reported: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
     given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
 }
@@ -91,39 +91,39 @@ impl Refusals {
         self.given.push_back((now.steady, asked, reason));
     }
 
-    /// Clears the refusal of a path to a far endpoint, since it answers.
-    pub(super) fn path_answers(&mut self, far: PeerId) {
-        self.clear(far, OF_PATH);
+    /// Clears the refusal of a path to a remote endpoint, since it answers.
+    pub(super) fn path_answers(&mut self, remote: PeerId) {
+        self.clear(remote, OF_PATH);
     }
 
-    /// Clears the refusal of conversations by a far endpoint, since it accepts one.
-    pub(super) fn conversation_is_known(&mut self, far: PeerId) {
-        self.clear(far, OF_CONVERSATION);
+    /// Clears the refusal of conversations by a remote endpoint, since it accepts one.
+    pub(super) fn conversation_is_known(&mut self, remote: PeerId) {
+        self.clear(remote, OF_CONVERSATION);
     }
 
-    fn clear(&mut self, far: PeerId, which: usize) {
-        if let Some(reported) = self.reported.get_mut(&far) {
+    fn clear(&mut self, remote: PeerId, which: usize) {
+        if let Some(reported) = self.reported.get_mut(&remote) {
             reported[which] = None;
         }
     }
 
-    pub(super) fn forget(&mut self, far: PeerId) {
-        self.reported.remove(&far);
+    pub(super) fn forget(&mut self, remote: PeerId) {
+        self.reported.remove(&remote);
     }
 }
 
 impl Engine {
-    /// Records that a node on the path to `far` has refused it.
+    /// Records that a node on the path to `remote` has refused it.
     pub(super) fn note_refused_path(
         &mut self,
         now: Now,
-        far: PeerId,
+        remote: PeerId,
         (by, reason): (PublicIdentity, Refusal),
     ) {
-        self.note_refusal(now, (far, OF_PATH), (by, reason), "an overlay path is refused");
+        self.note_refusal(now, (remote, OF_PATH), (by, reason), "an overlay path is refused");
     }
 
-    /// Records that a far endpoint refuses a conversation that begins here.
+    /// Records that a remote endpoint refuses a conversation that begins here.
     pub(super) fn note_denied(
         &mut self,
         now: Now,
@@ -137,7 +137,7 @@ impl Engine {
             outbound.tally.refused = Some(reason);
         }
         if let Some(by) = self.sessions.identity_of(peer).filter(|_| is_theirs) {
-            let what = "the far gateway refuses what applications send";
+            let what = "the remote gateway refuses what applications send";
             self.note_refusal(now, (peer, OF_CONVERSATION), (by, reason), what);
         }
     }
@@ -145,16 +145,16 @@ impl Engine {
     fn note_refusal(
         &mut self,
         now: Now,
-        (far, which): (PeerId, usize),
+        (remote, which): (PeerId, usize),
         (by, reason): (PublicIdentity, Refusal),
         what: &str,
     ) {
-        let name = self.name_of(far);
-        let last = &mut self.refusals.reported.entry(far).or_default()[which];
+        let name = self.name_of(remote);
+        let last = &mut self.refusals.reported.entry(remote).or_default()[which];
         let is_news = last.is_none_or(|last| (last.by, last.reason) != (by, reason));
         *last = Some(ReportedRefusal { by, reason, received: now.steady });
         if is_news {
-            limited!(warn, self.refusal_lines, Some(by), far = name, %by, %reason, "{what}");
+            limited!(warn, self.refusal_lines, Some(by), remote = name, %by, %reason, "{what}");
         }
     }
 
@@ -167,12 +167,12 @@ impl Engine {
     /// Returns the current refusals by others.
     pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
         let mut all = Vec::new();
-        for (far, reported) in &self.refusals.reported {
+        for (remote, reported) in &self.refusals.reported {
             let recent =
                 |refusal: &&ReportedRefusal| now.steady.since(refusal.received) < SHOWN_FOR;
             for (what, refusal) in ["path", "conversation"].into_iter().zip(reported) {
                 all.extend(refusal.as_ref().filter(recent).map(|refusal| RefusalStatus {
-                    far: self.name_of(*far),
+                    remote: self.name_of(*remote),
                     what: what.to_owned(),
                     by: refusal.by.to_string(),
                     reason: refusal.reason.to_string(),

@@ -87,9 +87,10 @@ impl Engine {
         let routes = self.routes.values();
         let asked: BTreeSet<PublicIdentity> =
             routes.filter_map(|route| self.members.is_asked_for(&route.delivery)).collect();
-        let is_there = |far: &PeerId| self.fars.get(far).is_some_and(|far| far.is_there(now));
+        let is_there =
+            |remote: &PeerId| self.remotes.get(remote).is_some_and(|remote| remote.is_there(now));
         let leads = |route: &&Route| !matches!(route.part, Part::Head(_));
-        let are_there = self.routes.values().filter(leads).all(|route| is_there(&route.far));
+        let are_there = self.routes.values().filter(leads).all(|route| is_there(&route.remote));
         let registration = &mut self.members.registration;
         registration.found.retain(|identity, _| asked.contains(identity));
         let wait = if are_there { LOOK_UP_INTERVAL } else { REPORT_INTERVAL };

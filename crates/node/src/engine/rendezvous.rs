@@ -204,7 +204,7 @@ impl Engine {
     /// Updates the receivers: members may come, go and change their identity.
     fn name_recipients(&mut self) {
         for line in &mut self.rendezvous_client.lines {
-            let identity = match &line.deposits.far {
+            let identity = match &line.deposits.remote {
                 Recipient::Identity(identity) => Some(*identity),
                 Recipient::Member(name) => self.members.identity_of(name),
             };
@@ -418,16 +418,16 @@ impl Engine {
     pub(super) fn report_rendezvous(&self) -> impl Iterator<Item = FlowStatus> {
         self.rendezvous_client.lines.iter().map(|line| {
             let (why, resent) = match &line.sender {
-                None => ("the members do not know the far gateway", 0),
+                None => ("the members do not know the remote gateway", 0),
                 Some(sender) if !line.is_open || sender.depositor.is_unanswered() => {
                     ("the relay does not answer", sender.depositor.counts().resent)
                 }
                 Some(sender) => ("as configured", sender.depositor.counts().resent),
             };
-            let far = line.sender.as_ref().map(|sender| sender.to.to_string());
+            let remote = line.sender.as_ref().map(|sender| sender.to.to_string());
             FlowStatus {
                 direction: Direction::Sent,
-                far: far.unwrap_or_default(),
+                remote: remote.unwrap_or_default(),
                 listen: line.local.address(),
                 to: Some(line.deposits.to),
                 service: "rendezvous".to_owned(),

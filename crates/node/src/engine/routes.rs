@@ -1,5 +1,5 @@
-//! Routes: local ports of the configuration, the far endpoints that they lead to, and the overlay
-//! paths to those.
+//! Routes: local ports of the configuration, the remote endpoints that they lead to, and the
+//! overlay paths to those.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,13 +26,13 @@ use crate::NodeError;
 /// round trips, and a path has to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// Silence after which a far endpoint counts as gone. Chosen: four pings over each path, so that
+/// Silence after which a remote endpoint counts as gone. Chosen: four pings over each path, so that
 /// datagrams take the original path again within a second.
 const GONE_AFTER: Duration = Duration::from_millis(800);
 
-/// A far endpoint, and the state of the paths to it.
+/// A remote endpoint, and the state of the paths to it.
 #[derive(Debug, Default)]
-pub(super) struct Far {
+pub(super) struct RemoteEndpoint {
     /// The overlay path to it on which a message came last.
     pub(super) label: Option<u32>,
     overlay_last_received: Option<Timestamp>,
@@ -72,9 +72,9 @@ pub(crate) struct Route {
     pub(super) delivery: DeliveryPolicy,
     /// The flow in which a service carries it.
     pub(super) end: Option<FlowNumber>,
-    /// The relays and the far endpoint, as currently known.
+    /// The relays and the remote endpoint, as currently known.
     hops: Vec<Hop>,
-    pub(super) far: PeerId,
+    pub(super) remote: PeerId,
     first: Option<PeerId>,
     flow: FlowId,
     next_open: Timestamp,
@@ -84,7 +84,8 @@ pub(crate) struct Route {
     pub(super) sources: BTreeMap<(Target, SocketAddr), u32>,
 }
 
-/// Returns the target of a route while its far endpoint is not known. No session has this number.
+/// Returns the target of a route while its remote endpoint is not known. No session has this
+/// number.
 pub(super) fn nobody() -> PeerId {
     SELF.into()
 }
@@ -171,13 +172,14 @@ impl Engine {
         delivery: &DeliveryPolicy,
     ) -> Result<u32, NodeError> {
         let full = || {
-            let problem = "too many; expected at most 4096 relays and far gateways in all".into();
+            let problem =
+                "too many; expected at most 4096 relays and remote gateways in all".into();
             NodeError::Config { key: "packet".into(), problem }
         };
         let to = (!local.is_intercepted()).then_some(known);
         let (delivery, next_open) = (delivery.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
-        let (far, first, end) = (nobody(), None, None);
+        let (remote, first, end) = (nobody(), None, None);
         let (hops, sent, sources) = (Vec::new(), [0; 2], BTreeMap::new());
         let route = Route {
             local,
@@ -188,7 +190,7 @@ impl Engine {
             delivery,
             end,
             hops,
-            far,
+            remote,
             first,
             flow,
             next_open,
@@ -204,24 +206,24 @@ impl Engine {
         Ok(id)
     }
 
-    /// Points a route to a far endpoint over `hops`, of which that is the last.
+    /// Points a route to a remote endpoint over `hops`, of which that is the last.
     pub(super) fn point(
         &mut self,
         now: Now,
         id: u32,
-        (far, first, hops): (PeerId, Option<PeerId>, Vec<Hop>),
+        (remote, first, hops): (PeerId, Option<PeerId>, Vec<Hop>),
     ) {
         self.know_neighbours(&hops);
         let Some(route) = self.routes.get_mut(id) else { return };
-        let (before, end) = (route.far, route.end);
+        let (before, end) = (route.remote, route.end);
         (route.first, route.hops, route.next_open) = (first, hops, now.steady);
-        if before == far {
-            let label = self.fars.get_mut(&far).and_then(Far::leave_path);
+        if before == remote {
+            let label = self.remotes.get_mut(&remote).and_then(RemoteEndpoint::leave_path);
             label.into_iter().for_each(|label| self.drop_label(label));
             end.into_iter().for_each(|end| self.services.ends.measure_again(end));
             return;
         }
-        (route.far, route.end) = (far, None);
+        (route.remote, route.end) = (remote, None);
         let (carriage, carrier, choice) = (route.end_carriage(), route.carrier(), route.choice());
         let copies = Chosen::copies(route.delivery.copies.as_ref());
         for conversation in route.sources.values() {
@@ -230,12 +232,12 @@ impl Engine {
             }
         }
         self.ends_are_due |= end.is_some();
-        if far == nobody() {
+        if remote == nobody() {
             return;
         }
-        self.fars.entry(far).or_default();
-        let end =
-            choice.and_then(|choice| self.new_end(now, far, (carriage, copies, carrier), choice));
+        self.remotes.entry(remote).or_default();
+        let end = choice
+            .and_then(|choice| self.new_end(now, remote, (carriage, copies, carrier), choice));
         if let Some(route) = self.routes.get_mut(id) {
             route.end = end;
         }
@@ -259,22 +261,24 @@ impl Engine {
             Some(before) => (before * 7 + round_trip) / 8,
             None => round_trip,
         };
-        if let Some(far) = self.fars.get_mut(&peer) {
+        if let Some(remote) = self.remotes.get_mut(&peer) {
             let last_received = match link {
-                Link::Internet(_) => &mut far.internet_last_received,
-                Link::Overlay(_) => &mut far.overlay_last_received,
+                Link::Internet(_) => &mut remote.internet_last_received,
+                Link::Overlay(_) => &mut remote.overlay_last_received,
             };
             *last_received = Some(now.steady);
-            far.mtus.arrived(link, bytes);
+            remote.mtus.arrived(link, bytes);
         }
         if let Link::Overlay(_) = link {
             self.refusals.path_answers(peer);
         }
-        match (self.fars.get_mut(&peer), link) {
-            (Some(far), Link::Overlay(_)) => {
-                far.overlay_round_trip = Some(smooth(far.overlay_round_trip));
+        match (self.remotes.get_mut(&peer), link) {
+            (Some(remote), Link::Overlay(_)) => {
+                remote.overlay_round_trip = Some(smooth(remote.overlay_round_trip));
             }
-            (Some(far), Link::Internet(_)) => far.round_trip = Some(smooth(far.round_trip)),
+            (Some(remote), Link::Internet(_)) => {
+                remote.round_trip = Some(smooth(remote.round_trip))
+            }
             (None, _) => {
                 let leg = smooth(self.leg_round_trips.get(&peer).copied());
                 if self.sessions.is_ours(peer) {
@@ -289,8 +293,8 @@ impl Engine {
     pub(super) fn open_again(&mut self, now: Now, first: PeerId) {
         for route in self.routes.values_mut().filter(|route| route.first == Some(first)) {
             route.next_open = now.steady;
-            if let Some(far) = self.fars.get_mut(&route.far) {
-                far.may_try_again(now, &route.hops);
+            if let Some(remote) = self.remotes.get_mut(&route.remote) {
+                remote.may_try_again(now, &route.hops);
             }
         }
     }
@@ -304,21 +308,22 @@ impl Engine {
             let Some(route) = self.routes.get(at) else { continue };
             let is_direct = route.carriage().service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
-            let far = self.fars.get(&route.far);
-            if far.is_some_and(|far| far.is_overlay_alive(now)) {
+            let remote = self.remotes.get(&route.remote);
+            if remote.is_some_and(|remote| remote.is_overlay_alive(now)) {
                 up += 1;
                 continue;
             }
             if now.steady >= route.next_open && self.sessions.is_open(first) {
-                let was_tried_last = far.is_some_and(|far| far.has_tried(&route.hops));
+                let was_tried_last = remote.is_some_and(|remote| remote.has_tried(&route.hops));
                 due.push((was_tried_last, at, first));
             }
         }
-        // Paths to one far endpoint over different relays are opened one after the other, in turns.
+        // Paths to one remote endpoint over different relays are opened one after the other, in
+        // turns.
         due.sort_unstable();
         for (_, at, first) in due {
-            let far = self.routes.get(at).and_then(|route| self.fars.get(&route.far));
-            if far.is_none_or(|far| !far.is_trying(now)) {
+            let remote = self.routes.get(at).and_then(|route| self.remotes.get(&route.remote));
+            if remote.is_none_or(|remote| !remote.is_trying(now)) {
                 self.open_route(now, at, first);
             }
         }
@@ -339,11 +344,11 @@ impl Engine {
                 return;
             }
         };
-        let (far, tried) = (route.far, (route.hops.clone(), route.next_open));
+        let (remote, tried) = (route.remote, (route.hops.clone(), route.next_open));
         let Some(label) = self.new_path(now, first) else { return };
-        let old = self.fars.get_mut(&far).and_then(|far| {
-            far.tried = Some(tried);
-            far.label.replace(label)
+        let old = self.remotes.get_mut(&remote).and_then(|remote| {
+            remote.tried = Some(tried);
+            remote.label.replace(label)
         });
         if let Some(old) = old {
             self.drop_label(old);
@@ -352,7 +357,7 @@ impl Engine {
     }
 }
 
-impl Far {
+impl RemoteEndpoint {
     /// Returns whether it answers over any path.
     pub(super) fn is_there(&self, now: Now) -> bool {
         let last_received = self.internet_last_received.max(self.overlay_last_received);

@@ -43,13 +43,13 @@ impl Engine {
         }
     }
 
-    /// Forbids delivery of packets to the addresses of these relays and far endpoints.
+    /// Forbids delivery of packets to the addresses of these relays and remote endpoints.
     pub(super) fn know_neighbours(&mut self, hops: &[Hop]) {
         self.access.add_relays(hops.iter().map(|hop| hop.address));
     }
 
-    /// Ends the conversations with some far endpoints that the rules no longer allow; returns how
-    /// many.
+    /// Ends the conversations with some remote endpoints that the rules no longer allow; returns
+    /// how many.
     pub(super) fn drop_refused_conversations(
         &mut self,
         now: Now,
@@ -57,7 +57,7 @@ impl Engine {
     ) -> usize {
         let is_refused = |id: &u32| {
             let inbound = self.inbound.get(*id);
-            inbound.is_some_and(|inbound| is_of(inbound.far) && !self.may_go_on(inbound))
+            inbound.is_some_and(|inbound| is_of(inbound.remote) && !self.may_go_on(inbound))
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
         refused.iter().for_each(|id| self.release(now, *id, Outcome::Revoked));
@@ -68,10 +68,10 @@ impl Engine {
     pub(super) fn may_go_on(&self, inbound: &Inbound) -> bool {
         let to = inbound.to();
         let is_allowed = match whole_packets(inbound.preserved_source, to) {
-            Some(from) => self.may_put_out(inbound.far, from, to.ip()),
-            None => self.may_deliver(inbound.far, to),
+            Some(from) => self.may_put_out(inbound.remote, from, to.ip()),
+            None => self.may_deliver(inbound.remote, to),
         };
-        is_allowed.is_ok() && self.may_come_from(inbound.far, inbound.preserved_source, to)
+        is_allowed.is_ok() && self.may_come_from(inbound.remote, inbound.preserved_source, to)
     }
 }
 

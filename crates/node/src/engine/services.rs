@@ -106,7 +106,7 @@ impl Genuine for Seal<'_> {
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool {
         let mut copy = self.copy.borrow_mut();
         if let Some(joined) = self.joined.get(&packet.flow) {
-            let Some((far, message)) = joined.open(packet, payload, &mut copy) else {
+            let Some((remote, message)) = joined.open(packet, payload, &mut copy) else {
                 return false;
             };
             // A conversation that is not known here has to begin in the session: this copy must not
@@ -114,7 +114,7 @@ impl Genuine for Seal<'_> {
             return matches!(
                 Message::parse(message),
                 Ok(Message::Datagram { conversation, .. })
-                    if self.inbound.contains_key(&(far, conversation))
+                    if self.inbound.contains_key(&(remote, conversation))
             );
         }
         let Some(Opened { peer, payload }) = self.sessions.peek(payload, &mut copy) else {
@@ -124,7 +124,7 @@ impl Genuine for Seal<'_> {
             Message::parse(&copy[payload]),
             Ok(Message::Numbered { packet: named, .. }) if named == packet
         );
-        is_named && self.ends.far_of(packet.flow) == Some(peer)
+        is_named && self.ends.remote_of(packet.flow) == Some(peer)
     }
 }
 
@@ -216,7 +216,7 @@ impl Engine {
     /// although the packet was not lost.
     pub(super) fn note_duplicate(&mut self, now: Now, peer: PeerId, message: &[u8]) {
         if let Ok(Message::Numbered { packet, message }) = Message::parse(message)
-            && self.services.ends.far_of(packet.flow) == Some(peer)
+            && self.services.ends.remote_of(packet.flow) == Some(peer)
         {
             self.services.receiver.handle_duplicate(now.steady, packet);
             if let Ok(
@@ -294,8 +294,8 @@ impl Engine {
             let packet = delivery.packet;
             if let Some(joined) = self.services.joined.get(&delivery.packet.flow) {
                 let opened = joined.open(delivery.packet, delivery.payload, &mut sealed);
-                if let Some((far, message)) = opened {
-                    self.converse(now, far, packet, message);
+                if let Some((remote, message)) = opened {
+                    self.converse(now, remote, packet, message);
                 }
                 continue;
             }

@@ -17,7 +17,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use crate::membership::Members;
 
-/// Unanswered pings after which an address without losses counts as down. Chosen: as for a far
+/// Unanswered pings after which an address without losses counts as down. Chosen: as for a remote
 /// endpoint.
 const LEAST_SILENT: u32 = 4;
 /// The same for any address. Chosen: five seconds.
@@ -239,8 +239,8 @@ impl Engine {
                 self.sessions.lead_to(now, peer, Link::to(address));
             }
             let round_trip = known.all[better].round_trip;
-            if let Some(far) = self.fars.get_mut(&peer) {
-                far.is_elsewhere(now, round_trip);
+            if let Some(remote) = self.remotes.get_mut(&peer) {
+                remote.is_elsewhere(now, round_trip);
             }
             self.leg_round_trips.extend(round_trip.map(|round_trip| (peer, round_trip)));
         }

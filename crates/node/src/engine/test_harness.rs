@@ -84,8 +84,8 @@ pub(super) fn gateway(number: u8) -> NodeConfig {
     NodeConfig { grant: Some(grant(&identity(number))), ..anybody(number) }
 }
 
-/// Returns a policy that forwards to `far` over the overlay alone.
-pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
+/// Returns a policy that forwards to `remote` over the overlay alone.
+pub(super) fn forwarded(remote: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
     let carriage = Carriage {
         service: Service::Forwarding,
         paths: Paths::Overlay,
@@ -93,9 +93,9 @@ pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
         in_order: false,
         fragment: false,
     };
-    let (far, relays) = (far.into(), relays.into());
+    let (remote, relays) = (remote.into(), relays.into());
     DeliveryPolicy {
-        far,
+        remote,
         relays,
         carriage,
         max_loss: None,

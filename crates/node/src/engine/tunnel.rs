@@ -2,13 +2,13 @@
 //! one near their destinations `[JQ 4]`.
 //!
 //! A conversation here consists of all packets from one address to another, and both are written
-//! with port 0. Each packet of a conversation must go between its two addresses, so that a far
+//! with port 0. Each packet of a conversation must go between its two addresses, so that a remote
 //! endpoint cannot use others' addresses.
 //!
-//! The kernel routes packets into the device only while the far endpoint answers, and at the far
-//! side only while the gateway of their sources answers (`interceptor`). A device disappears with
-//! its process, and its routes with it. The device's MTU is set before it is used; hosts derive
-//! from it, for one, TCP's segment size, which keeps packets whole.
+//! The kernel routes packets into the device only while the remote endpoint answers, and at the
+//! remote side only while the gateway of their sources answers (`interceptor`). A device disappears
+//! with its process, and its routes with it. The device's MTU is set before it is used; hosts
+//! derive from it, for one, TCP's segment size, which keeps packets whole.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -29,7 +29,7 @@ use super::conversations::{DatagramMeta, Inbound};
 use super::local::Local;
 use super::long::DatagramPaths;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
-use super::routes::{Far, Route};
+use super::routes::{RemoteEndpoint, Route};
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
@@ -175,8 +175,8 @@ impl Engine {
             Some((from, to)) => (whole(from), whole(to)),
             None => return,
         };
-        let of_route = |route: &Route| DatagramPaths::of(route.far, route.carriage(), route.end);
-        let of_inbound = |it: &Inbound| DatagramPaths::of(it.far, it.carriage, it.end);
+        let of_route = |route: &Route| DatagramPaths::of(route.remote, route.carriage(), route.end);
+        let of_inbound = |it: &Inbound| DatagramPaths::of(it.remote, it.carriage, it.end);
         let paths = match at {
             Some(at) => self.routes.get(at).map(of_route),
             None => self
@@ -257,7 +257,7 @@ impl Engine {
 
     /// Returns the endpoints whose packets are delivered here; these are pinged.
     pub(super) fn tunnelled_fars(&self) -> BTreeSet<PeerId> {
-        self.tunnelled().map(|inbound| inbound.far).collect()
+        self.tunnelled().map(|inbound| inbound.remote).collect()
     }
 
     fn tunnelled(&self) -> impl Iterator<Item = &Inbound> {
@@ -265,25 +265,26 @@ impl Engine {
         all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
     }
 
-    /// Has packets to a far endpoint intercepted while it answers and its path's MTU is known.
+    /// Has packets to a remote endpoint intercepted while it answers and its path's MTU is known.
     pub(super) fn update_tunnel_gate(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
-        let far = self.fars.get(&route.far);
+        let remote = self.remotes.get(&route.remote);
         let service = self.sizing_service(route.carriage().service, route.end);
-        let mtu = far.and_then(|far| far.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
+        let mtu =
+            remote.and_then(|remote| remote.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
         if let Some(mtu) = mtu {
             tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
         }
-        tunnel.gate.set_open(mtu.is_some() && far.is_some_and(|far| far.is_alive(now)));
+        tunnel.gate.set_open(mtu.is_some() && remote.is_some_and(|remote| remote.is_alive(now)));
     }
 
     /// Does the same for the replies to each range of sources.
     pub(super) fn update_tunnel_end_gate(&self, now: Now) {
         let Some(tunnel) = &self.tunnel else { return };
-        let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
+        let remote_of = |inbound: &Inbound| self.remotes.get(&inbound.remote);
         let takes_ipv6 = takes_ipv6(&tunnel.sources);
         let longest = |inbound: &Inbound| {
             let service = self.sizing_service(inbound.carriage.service, inbound.end);
-            far_of(inbound)?.packet_mtu(service, takes_ipv6)
+            remote_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
         // Until the paths' MTUs are known, one that nearly all paths take.
         let mtu = self.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
@@ -292,7 +293,7 @@ impl Engine {
             let is_there = |inbound: &Inbound| {
                 let is_of_rule =
                     inbound.preserved_source.is_some_and(|from| rule.covers_host(from.ip()));
-                is_of_rule && far_of(inbound).is_some_and(|far| far.is_alive(now))
+                is_of_rule && remote_of(inbound).is_some_and(|remote| remote.is_alive(now))
             };
             tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
         }
@@ -327,7 +328,7 @@ fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool 
     rules.into_iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()))
 }
 
-impl Far {
+impl RemoteEndpoint {
     /// Returns the longest packet that travels whole by a service, once the Internet path's MTU is
     /// known. With a service that copies and codes, it must fit into copies and repair packets as
     /// well, unless that leaves too little for IPv6.

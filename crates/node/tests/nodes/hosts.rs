@@ -20,7 +20,7 @@ use tradewind_node::{Node, NodeConfig};
 use super::{grant_with_sources, identity, of_gateway, of_relay};
 
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
-/// Sources of the packets that a near gateway of a row sends: its client's and its own host's.
+/// Sources of the packets that a local gateway of a row sends: its client's and its own host's.
 pub const NEAR_SOURCES: &str = "10.89.0.0/24 10.89.1.1 fd89::/64 fd89:1::1";
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -45,30 +45,30 @@ pub fn link_in_row(network: u8, hosts: &[&Namespace]) -> Result<(), NetError> {
     Ok(())
 }
 
-/// Client, near gateway's host, far gateway's, and server, at 10.89.0.1, 10.89.1.1, 10.89.1.2 and
-/// 10.89.2.2.
+/// Client, local gateway's host, remote gateway's, and server, at 10.89.0.1, 10.89.1.1, 10.89.1.2
+/// and 10.89.2.2.
 pub struct Row {
     pub client: Namespace,
     pub near: Namespace,
-    pub far: Namespace,
+    pub remote: Namespace,
     pub server: Namespace,
 }
 
 impl Row {
     pub fn new() -> Result<Self, NetError> {
         let make = Namespace::create;
-        let row = Self { client: make()?, near: make()?, far: make()?, server: make()? };
-        link_in_row(89, &[&row.client, &row.near, &row.far, &row.server])?;
+        let row = Self { client: make()?, near: make()?, remote: make()?, server: make()? };
+        link_in_row(89, &[&row.client, &row.near, &row.remote, &row.server])?;
         let routes = [
             (&row.client, ["default via 10.89.0.2", "default via fd89:0::2"]),
             (&row.near, ["10.89.2.0/24 via 10.89.1.2", "fd89:2::/64 via fd89:1::2"]),
-            (&row.far, ["10.89.0.0/24 via 10.89.1.1", "fd89:0::/64 via fd89:1::1"]),
+            (&row.remote, ["10.89.0.0/24 via 10.89.1.1", "fd89:0::/64 via fd89:1::1"]),
             (&row.server, ["default via 10.89.2.1", "default via fd89:2::1"]),
         ];
         for (host, routes) in routes {
             batch(host, Tool::Ip, &routes.map(|route| format!("route add {route}")))?;
         }
-        for host in [&row.near, &row.far] {
+        for host in [&row.near, &row.remote] {
             host.run(|| {
                 sysctl::set("net.ipv4.ip_forward", "1")?;
                 sysctl::set("net.ipv6.conf.all.forwarding", "1")

@@ -1,5 +1,5 @@
-//! A near gateway, relays and far gateways behind wires, with an application at each end: packets
-//! of one or more flows between them.
+//! A local gateway, relays and remote gateways behind wires, with an application at each end:
+//! packets of one or more flows between them.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -21,9 +21,9 @@ use super::*;
 pub const GAP: Duration = Duration::from_millis(4);
 
 /// A receiving gateway behind its wire, with the application behind it, and one that sends to it
-/// through the near gateway.
+/// through the local gateway.
 pub struct Side {
-    pub far: Node,
+    pub remote: Node,
     pub wire: Wire,
     pub sink: Arc<Mutex<BTreeSet<u64>>>,
     pub application: UdpSocket,
@@ -52,15 +52,15 @@ pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
     (address, numbers)
 }
 
-/// Returns one near gateway, `relays` relays, and `sides` far gateways.
+/// Returns one local gateway, `relays` relays, and `sides` remote gateways.
 pub fn world(service: Service, relays: usize, sides: u8, services: RelayServices) -> World {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
     world_of(carriage, None, Duration::ZERO, (relays, sides), services)
 }
 
-/// Returns one near gateway, two relays, the first of them behind a wire that delays everything by
-/// `delay`, and a far gateway.
+/// Returns one local gateway, two relays, the first of them behind a wire that delays everything by
+/// `delay`, and a remote gateway.
 pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
@@ -103,14 +103,14 @@ fn world_through(
     let mut behind = Vec::new();
     let mut paths = Vec::new();
     for side in 0..sides {
-        let far = Node::start(plain(10 + side, loopback(), &[2, 3])).unwrap();
+        let remote = Node::start(plain(10 + side, loopback(), &[2, 3])).unwrap();
         let fast = relays.iter().map(Node::address).collect();
-        let wire = Wire::slow(far.address(), delay, fast);
+        let wire = Wire::slow(remote.address(), delay, fast);
         let (to, sink) = sink();
         paths.push(Path {
             source: TrafficSource::Port { listen: loopback(), to },
             delivery: DeliveryPolicy {
-                far: hop(wire.address, 10 + side).into(),
+                remote: hop(wire.address, 10 + side).into(),
                 relays: hops.clone().into(),
                 carriage,
                 max_loss,
@@ -118,7 +118,7 @@ fn world_through(
                 assumed: Assumed::default(),
             },
         });
-        behind.push((far, wire, sink));
+        behind.push((remote, wire, sink));
     }
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
@@ -129,11 +129,11 @@ fn world_through(
     let sides = behind
         .into_iter()
         .zip(near.local_addresses())
-        .map(|((far, wire, sink), address)| {
+        .map(|((remote, wire, sink), address)| {
             let application = UdpSocket::bind(loopback()).unwrap();
             application.connect(address).unwrap();
             application.set_nonblocking(true).unwrap();
-            Side { far, wire, sink, application }
+            Side { remote, wire, sink, application }
         })
         .collect();
     World { near, relays, sides }
@@ -189,7 +189,7 @@ impl World {
 
     pub fn describe(&self) -> String {
         let nodes = [&self.near].into_iter().chain(&self.relays);
-        let nodes = nodes.chain(self.sides.iter().map(|side| &side.far));
+        let nodes = nodes.chain(self.sides.iter().map(|side| &side.remote));
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
 

@@ -168,21 +168,21 @@ fn start(
         across_gateways: true,
     };
     let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
-    let (near, far) = (party("near")?, party("far")?);
-    let relays = [near.stop(), far.stop()];
+    let (near, remote) = (party("near")?, party("remote")?);
+    let relays = [near.stop(), remote.stop()];
     let mut services = vec![
         near.relay(context, &operator, &[relays[1].identity], coding)?,
-        far.relay(context, &operator, &[relays[0].identity], coding)?,
+        remote.relay(context, &operator, &[relays[0].identity], coding)?,
     ];
     for (client, server) in ends {
         context.stop.check()?;
         let last = [relays[1].identity];
         let whole = Whole { near: client, replies: overlay.from_servers.as_ref() };
-        services.push(server.far_gateway(context, &operator, &last, Some(whole))?);
+        services.push(server.remote_gateway(context, &operator, &last, Some(whole))?);
         let carriage = Carriage {
             service: &overlay.service,
             relays: &relays,
-            far: server,
+            remote: server,
             repeat_copies: true,
             budget: None,
             copies: overlay.from_clients.as_ref(),

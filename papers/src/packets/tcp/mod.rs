@@ -86,7 +86,7 @@ impl Scenario {
     /// Returns a topology of two relays, and a client and a server for each pair.
     fn topology(&self) -> String {
         let mut text = format!(
-            "[default.pair]\nrtt = \"{} ms\"\n[[site]]\nid = \"near\"\n[[site]]\nid = \"far\"\n",
+            "[default.pair]\nrtt = \"{} ms\"\n[[site]]\nid = \"near\"\n[[site]]\nid = \"remote\"\n",
             self.between_relays_ms
         );
         let (enter, leave) = (self.burst_enter, self.burst_leave);
@@ -97,7 +97,7 @@ impl Scenario {
                  [[pair]]\nbetween = [\"c{pair}\", \"s{pair}\"]\nrtt = \"{} ms\"\n\
                  burst_loss = {{ enter = {enter}, leave = {leave} }}\n\
                  [[pair]]\nbetween = [\"c{pair}\", \"near\"]\nrtt = \"{1} ms\"\n\
-                 [[pair]]\nbetween = [\"s{pair}\", \"far\"]\nrtt = \"{1} ms\"\n",
+                 [[pair]]\nbetween = [\"s{pair}\", \"remote\"]\nrtt = \"{1} ms\"\n",
                 self.direct_ms, self.access_ms
             )
             .expect("text takes text");

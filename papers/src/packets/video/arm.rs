@@ -110,7 +110,7 @@ struct FlowEnds {
     listener: SocketAddr,
     /// The address of the receiver.
     exit: SocketAddr,
-    far: HostId,
+    remote: HostId,
 }
 
 /// Returns a host of a group.
@@ -162,13 +162,13 @@ pub(super) fn start(
     let last: Vec<_> = relays.last().map(|relay| relay.identity).into_iter().collect();
     let mut ends = Vec::new();
     for flow in 0..if takes_relays { FLOWS } else { 1 } {
-        let (near, far) = (party(&format!("s{flow}"))?, party(&format!("r{flow}"))?);
-        services.push(far.far_gateway(context, &operator, &last, None)?);
+        let (near, remote) = (party(&format!("s{flow}"))?, party(&format!("r{flow}"))?);
+        services.push(remote.remote_gateway(context, &operator, &last, None)?);
         let budget = Some(scenario.budget());
         let carriage = Carriage {
             service,
             relays: &relays,
-            far: &far,
+            remote: &remote,
             repeat_copies: true,
             budget,
             copies: None,
@@ -177,12 +177,12 @@ pub(super) fn start(
         let (gateway, listener) =
             near.near_gateway(context, &operator, &carriage, Attachment::Port)?;
         services.push(gateway);
-        let exit = far.application();
-        ends.push(FlowEnds { near: near.host, listener, exit, far: far.host });
+        let exit = remote.application();
+        ends.push(FlowEnds { near: near.host, listener, exit, remote: remote.host });
     }
     let FlowEnds { listener, exit, .. } = ends.remove(0);
     let pair = |ends: &FlowEnds| {
-        let (sender, receiver) = ((&ends.near, ends.listener), (&ends.far, ends.exit));
+        let (sender, receiver) = ((&ends.near, ends.listener), (&ends.remote, ends.exit));
         Pair::open(context, sender, receiver, Duration::ZERO)
     };
     let beside = ends.iter().map(pair).collect::<Result<_, _>>()?;
@@ -197,12 +197,12 @@ fn start_srt(
     scenario: &Scenario,
     group: &str,
 ) -> Result<Group, ProcessError> {
-    let (near, far) = (host(group, "s0")?, host(group, "r0")?);
-    let one_way = round_trip(context.lab.topology(), &near, &far) / 2;
+    let (near, remote) = (host(group, "s0")?, host(group, "r0")?);
+    let one_way = round_trip(context.lab.topology(), &near, &remote) / 2;
     let latency = scenario.budget().saturating_sub(one_way + scenario.srt_margin());
     let latency = latency.max(LEAST_SRT_LATENCY).as_millis();
     let options = format!("latency={latency}&peeridletimeo={SRT_IDLE_MS}");
-    let to = SocketAddr::new(context.lab.address_v4(&far)?.into(), SRT_PORT);
+    let to = SocketAddr::new(context.lab.address_v4(&remote)?.into(), SRT_PORT);
     let exit = SocketAddr::new(to.ip(), APPLICATION_PORT);
     let start = |host: &HostId, from: &str, to: &str, port| {
         let mut command = context.lab.command(host, SRT)?;
@@ -213,7 +213,7 @@ fn start_srt(
     };
     let listen = format!("srt://:{SRT_PORT}?mode=listener&{options}");
     let dial = format!("srt://{to}?mode=caller&{options}");
-    let receiver = start(&far, &listen, &format!("udp://{exit}"), SRT_PORT)?;
+    let receiver = start(&remote, &listen, &format!("udp://{exit}"), SRT_PORT)?;
     let sender = start(&near, &format!("udp://:{APPLICATION_PORT}"), &dial, APPLICATION_PORT)?;
     let listener = (Ipv4Addr::LOCALHOST, APPLICATION_PORT).into();
     Ok(Group { _services: vec![receiver, sender], listener, exit, beside: Vec::new() })

@@ -131,7 +131,7 @@ impl Stage<'_> {
         arm: Arm,
         ways: &Group,
     ) -> Result<Call, ProcessError> {
-        let (near, far) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
+        let (near, remote) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
         let is_video = group == VIDEO;
         let source = if is_video {
             let socket = call::bind(context, &near, ffmpeg::player())?;
@@ -139,11 +139,11 @@ impl Stage<'_> {
         } else {
             Source::Voice
         };
-        let player = is_video.then(|| call::towards(context, &far, ffmpeg::player()));
+        let player = is_video.then(|| call::towards(context, &remote, ffmpeg::player()));
         Ok(Call {
             source,
             out: call::towards(context, &near, ways.listener)?,
-            listen: (call::bind(context, &far, ways.exit)?, ways.exit),
+            listen: (call::bind(context, &remote, ways.exit)?, ways.exit),
             player: player.transpose()?,
             shield: arm.shield(self.scenario),
             budget: self.scenario.budget(),

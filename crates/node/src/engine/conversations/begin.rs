@@ -102,7 +102,7 @@ impl Engine {
     fn end_here(
         &mut self,
         now: Now,
-        far: PeerId,
+        remote: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
         from: Option<SocketAddr>,
     ) -> Option<()> {
@@ -131,7 +131,8 @@ impl Engine {
         older.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Replaced));
         let ends = (conversation, carriage, to);
         let origin = Origin::of_source(from);
-        let inbound = Inbound { preserved_source, origin, ..Inbound::new(now, local, far, ends) };
+        let inbound =
+            Inbound { preserved_source, origin, ..Inbound::new(now, local, remote, ends) };
         let id = self.add_inbound(now, inbound)?;
         self.fresh.push(id);
         Some(())
@@ -139,14 +140,14 @@ impl Engine {
 
     pub(in crate::engine) fn add_inbound(&mut self, now: Now, mut inbound: Inbound) -> Option<u32> {
         self.evict_inbound(now);
-        inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
+        inbound.origin = self.origin_of(inbound.remote, inbound.origin.source);
         let salt = self.next_salt();
-        let (far, conversation) = (inbound.far, inbound.conversation);
+        let (remote, conversation) = (inbound.remote, inbound.conversation);
         let preserved_source = inbound.preserved_source.map(|from| (from, inbound.to));
         let id = self.inbound.insert(salt, inbound)?;
         self.by_preserved_source.extend(preserved_source.map(|ends| (ends, id)));
-        self.inbound_ids.insert((far, conversation), id);
-        self.fars.entry(far).or_default();
+        self.inbound_ids.insert((remote, conversation), id);
+        self.remotes.entry(remote).or_default();
         Some(id)
     }
 }

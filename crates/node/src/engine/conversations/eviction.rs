@@ -22,11 +22,11 @@ use crate::record::Outcome;
 pub(in crate::engine) struct Released(VecDeque<(PeerId, u32)>);
 
 impl Released {
-    fn add(&mut self, far: PeerId, conversation: u32) {
+    fn add(&mut self, remote: PeerId, conversation: u32) {
         if self.0.len() >= MOST {
             self.0.pop_front();
         }
-        self.0.push_back((far, conversation));
+        self.0.push_back((remote, conversation));
     }
 }
 
@@ -61,7 +61,7 @@ impl Engine {
         if self.inbound.len() < MOST {
             return;
         }
-        let gateway = |inbound: &Inbound| self.sessions.identity_of(inbound.far);
+        let gateway = |inbound: &Inbound| self.sessions.identity_of(inbound.remote);
         let mut counts: BTreeMap<Option<PublicIdentity>, usize> = BTreeMap::new();
         for inbound in self.inbound.values() {
             *counts.entry(gateway(inbound)).or_default() += 1;
@@ -80,16 +80,16 @@ impl Engine {
     /// it anew.
     pub(in crate::engine) fn release(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
-        let (far, conversation) = (inbound.far, inbound.conversation);
+        let (remote, conversation) = (inbound.remote, inbound.conversation);
         self.drop_inbound(now, id, why);
-        self.released.add(far, conversation);
-        self.send_message(far, &Message::Unknown { conversation });
+        self.released.add(remote, conversation);
+        self.send_message(remote, &Message::Unknown { conversation });
     }
 
     /// Notifies a gateway that continues an evicted conversation: the first notification was lost.
-    pub(in crate::engine) fn notify_if_released(&mut self, far: PeerId, conversation: u32) {
-        if self.released.0.contains(&(far, conversation)) {
-            self.send_message(far, &Message::Unknown { conversation });
+    pub(in crate::engine) fn notify_if_released(&mut self, remote: PeerId, conversation: u32) {
+        if self.released.0.contains(&(remote, conversation)) {
+            self.send_message(remote, &Message::Unknown { conversation });
         }
     }
 }

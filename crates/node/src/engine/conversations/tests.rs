@@ -16,7 +16,7 @@ use super::{DatagramMeta, Local, MOST};
 use crate::listener::{Queue, QueueGuard};
 use crate::mailbox::Command;
 
-/// Gateways 1 and 5 before far endpoint 4, and a route from each to one application behind that.
+/// Gateways 1 and 5 before remote endpoint 4, and a route from each to one application behind that.
 struct World {
     hosts: Hosts,
     routes: [(u8, u32); 2],
@@ -29,8 +29,9 @@ impl World {
         let application = UdpSocket::bind(application()).unwrap();
         let to = application.local_addr().unwrap();
         let mut hosts = Hosts::new([(1, gateway(1)), (5, gateway(5)), (4, anybody(4))]);
-        let far = hosts.hop(4);
-        let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+        let remote = hosts.hop(4);
+        let delivery =
+            DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(remote, Vec::new()) };
         let routes = [1, 5].map(|number| {
             let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
             (number, hosts.at(number).add_route(now, local, to, &delivery).unwrap())
@@ -57,7 +58,7 @@ impl World {
         self.hosts.exchange();
     }
 
-    /// Returns the conversation of an application, where it begins, and whether the far endpoint
+    /// Returns the conversation of an application, where it begins, and whether the remote endpoint
     /// knows it.
     fn conversation(&mut self, number: u8, source: usize) -> Option<(u32, bool)> {
         let route = self.route(number);
@@ -67,11 +68,11 @@ impl World {
         Some((*id, engine.outbound.get(*id).unwrap().is_known))
     }
 
-    /// Returns how many conversations of a gateway end at the far endpoint.
-    fn at_the_far_end(&mut self, number: u8) -> usize {
+    /// Returns how many conversations of a gateway end at the remote endpoint.
+    fn at_the_remote_end(&mut self, number: u8) -> usize {
         let engine = self.hosts.at(4);
-        let of = |far| engine.sessions.identity_of(far) == Some(identity(number).public());
-        engine.inbound.values().filter(|inbound| of(inbound.far)).count()
+        let of = |remote| engine.sessions.identity_of(remote) == Some(identity(number).public());
+        engine.inbound.values().filter(|inbound| of(inbound.remote)).count()
     }
 
     fn delivered(&mut self) -> u64 {
@@ -109,7 +110,7 @@ fn inbound_limit_evicts_from_largest_gateway() {
     let mut world = World::new();
     (0..3).for_each(|source| world.send_message(5, source));
     (0..MOST).for_each(|source| world.send_message(1, source));
-    assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
+    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MOST - 3, 3));
     assert_eq!(world.delivered(), MOST as u64 + 3, "each was taken");
     // The first three were evicted, one for each of the last.
     let known = [0, 1, 2, 3].map(|source| world.conversation(1, source).unwrap().1);
@@ -122,7 +123,7 @@ fn inbound_limit_evicts_from_largest_gateway() {
     world.send_message(1, 1);
     world.send_message(1, 1);
     assert_eq!(world.delivered(), MOST as u64 + 5);
-    assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
+    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MOST - 3, 3));
 }
 
 /// A server's datagram after a long silence arrives.
@@ -157,12 +158,12 @@ fn accepted_flow_survives_long_silence() {
     let to: SocketAddr = ([127, 0, 0, 2], 9).into();
     let queue = QueueGuard(Arc::new(Queue::new().unwrap()));
     hosts.send_command(4, Command::Listen { number: 0, to, queue });
-    let far = hosts.hop(4);
+    let remote = hosts.hop(4);
     // The second one keeps the gateways' session alive.
     let [flow, _other] = [0; 2].map(|_| {
         hosts.register(
             1,
-            DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) },
+            DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(remote, Vec::new()) },
         )
     });
     hosts.pass(Duration::from_secs(1));
@@ -204,9 +205,9 @@ fn late_packets_are_dropped_and_counted() {
     assert_eq!(world.hosts.at(1).counts.snapshot().stale, 2);
     // The same where they end.
     let engine = world.hosts.at(4);
-    let (far, conversation) = *engine.inbound_ids.keys().next().unwrap();
+    let (remote, conversation) = *engine.inbound_ids.keys().next().unwrap();
     engine.note_age(Some(Duration::from_secs(20)));
-    engine.deliver(now, far, conversation, b"late");
+    engine.deliver(now, remote, conversation, b"late");
     engine.note_age(None);
     engine.flush();
     assert_eq!((world.delivered(), world.hosts.at(4).counts.snapshot().stale), (2, 1));

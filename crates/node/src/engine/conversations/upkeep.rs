@@ -11,8 +11,8 @@ impl Engine {
         self.record_inbound(id, why);
         if let Some(mut inbound) = self.inbound.remove(id) {
             inbound.local.flush(&self.counts);
-            self.inbound_ids.remove(&(inbound.far, inbound.conversation));
-            self.joiner.remove(inbound.far, inbound.conversation);
+            self.inbound_ids.remove(&(inbound.remote, inbound.conversation));
+            self.joiner.remove(inbound.remote, inbound.conversation);
             if let Some(from) = inbound.preserved_source {
                 self.by_preserved_source.remove(&(from, inbound.to));
             }
@@ -21,7 +21,7 @@ impl Engine {
         }
     }
 
-    /// Drops conversations that are over. One is kept as long as its far endpoint's session,
+    /// Drops conversations that are over. One is kept as long as its remote endpoint's session,
     /// however silent it is: what a server sends after an hour arrives, as it would without
     /// gateways. `eviction` bounds how many there are.
     pub(in crate::engine) fn maintain_conversations(&mut self, now: Now) {
@@ -94,10 +94,10 @@ impl Engine {
         });
         let Some(members) = members else { return };
         for at in members.into_iter().chain([route]) {
-            if let Some(far) = self.routes.get(at).map(|route| route.far)
-                && self.sessions.is_open(far)
+            if let Some(remote) = self.routes.get(at).map(|route| route.remote)
+                && self.sessions.is_open(remote)
             {
-                self.send_to_far(now, far, &Message::Over { conversation });
+                self.send_to_remote(now, remote, &Message::Over { conversation });
             }
         }
     }
@@ -107,9 +107,9 @@ impl Engine {
         let route = self.routes.get(outbound.route);
         route.is_some_and(|route| match route.part {
             Part::Head(_) => self.routes.values().any(|other| {
-                matches!(other.part, Part::Member) && self.sessions.is_open(other.far)
+                matches!(other.part, Part::Member) && self.sessions.is_open(other.remote)
             }),
-            Part::Alone | Part::Member => self.sessions.is_open(route.far),
+            Part::Alone | Part::Member => self.sessions.is_open(route.remote),
         })
     }
 

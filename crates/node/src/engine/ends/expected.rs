@@ -62,8 +62,8 @@ impl Engine {
         if !self.is_served_along(label, (peer, gateway)) {
             return;
         }
-        if let Some(far) = self.fars.get_mut(&peer) {
-            far.presume_path(now, label);
+        if let Some(remote) = self.remotes.get_mut(&peer) {
+            remote.presume_path(now, label);
         }
         self.sessions.ping(now, peer, Link::Overlay(label));
         let place = self.labels.get(label).and_then(Label::place);
@@ -80,7 +80,7 @@ impl Engine {
     ) -> bool {
         match gateway {
             Some(gateway) => self.sessions.identity_of(peer) == Some(gateway),
-            None => self.fars.get(&peer).is_some_and(|far| far.label == Some(label)),
+            None => self.remotes.get(&peer).is_some_and(|remote| remote.label == Some(label)),
         }
     }
 }

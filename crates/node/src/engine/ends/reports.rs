@@ -12,7 +12,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::super::Engine;
 use super::super::accounting::Role;
 use super::super::local::Local;
-use super::super::routes::{Far, Part, Route};
+use super::super::routes::{Part, RemoteEndpoint, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
 use crate::status::{Billed, Direction, FlowStatistics, FlowStatus};
 
@@ -38,7 +38,8 @@ pub(in super::super) struct FlowsOfEnd {
     pub(in super::super) relay: Option<PeerId>,
 }
 
-/// Bytes that were sent to each far endpoint by plain forwarding, and what relays charge for them.
+/// Bytes that were sent to each remote endpoint by plain forwarding, and what relays charge for
+/// them.
 ///
 /// Relays cannot tell the flows of forwarded packets apart, and charge them to the first flow of
 /// the path that they know: each flow's share of the charge is its share of the bytes.
@@ -47,7 +48,7 @@ pub(in super::super) struct ForwardedBills(BTreeMap<PeerId, (u64, Billed)>);
 
 impl ForwardedBills {
     fn billed(&self, end: &End) -> Billed {
-        match self.0.get(&end.far) {
+        match self.0.get(&end.remote) {
             Some((bytes, billed)) if end.carrier == Carrier::Paths => {
                 billed.part(end.sent.bytes as f64 / (*bytes).max(1) as f64)
             }
@@ -75,13 +76,13 @@ impl Ends {
         &self,
         now: Now,
         incoming: FlowNumber,
-        far: &Far,
+        remote: &RemoteEndpoint,
     ) -> Option<Duration> {
         let end = self.by_outgoing.get(self.outgoing.get(&incoming)?)?;
-        if !far.is_overlay_alive(now) || !end.brings_back(now.steady) {
+        if !remote.is_overlay_alive(now) || !end.brings_back(now.steady) {
             return Some(Duration::ZERO);
         }
-        Some(end.at_receiver(far.round_trip).recovery_deadline)
+        Some(end.at_receiver(remote.round_trip).recovery_deadline)
     }
 
     /// Returns the incoming flow of the end that sends `outgoing`.
@@ -93,7 +94,7 @@ impl Ends {
     pub(in super::super) fn report(
         &self,
         outgoing: FlowNumber,
-        far: &str,
+        remote: &str,
         forwarded_bills: &ForwardedBills,
     ) -> Vec<FlowStatus> {
         let Some(end) = self.by_outgoing.get(&outgoing) else { return Vec::new() };
@@ -101,7 +102,7 @@ impl Ends {
         let why = match (end.is_up, &end.choice) {
             (false, _) => "the path over the relays does not answer",
             (true, Choice::Configured) => "as configured",
-            (true, Choice::Followed) => "as the far gateway sends",
+            (true, Choice::Followed) => "as the remote gateway sends",
             (true, Choice::Selected(selection))
                 if end.is_internet_down && selection.has_begun() =>
             {
@@ -112,7 +113,7 @@ impl Ends {
         let Sent { packets, bytes, copies, resent } = end.sent;
         let sent = FlowStatus {
             direction: Direction::Sent,
-            far: far.to_owned(),
+            remote: remote.to_owned(),
             listen: None,
             to: None,
             service: name(service).to_owned(),
@@ -129,7 +130,7 @@ impl Ends {
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
         let (direction, statistics) = (Direction::Received, Some(end.received));
         let comes_by = end.comes_by();
-        let why = if comes_by == service { why } else { "as the far gateway sends" };
+        let why = if comes_by == service { why } else { "as the remote gateway sends" };
         let received = FlowStatus {
             direction,
             service: name(comes_by).to_owned(),
@@ -146,12 +147,12 @@ impl Ends {
         vec![sent, received]
     }
 
-    /// Returns the traffic to each far endpoint by plain forwarding, and what relays have sent of
-    /// it.
+    /// Returns the traffic to each remote endpoint by plain forwarding, and what relays have sent
+    /// of it.
     pub(in super::super) fn forwarded_bills(&self) -> ForwardedBills {
         let mut all = ForwardedBills::default();
         for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Paths) {
-            let (bytes, billed) = all.0.entry(end.far).or_default();
+            let (bytes, billed) = all.0.entry(end.remote).or_default();
             *bytes += end.sent.bytes;
             *billed = [*billed, end.accounting.billed()].into_iter().sum();
         }
@@ -175,7 +176,7 @@ impl Ends {
 
     /// Returns the outgoing flows.
     fn flows(&self) -> impl Iterator<Item = (FlowNumber, PeerId)> + '_ {
-        self.by_outgoing.iter().map(|(flow, end)| (*flow, end.far))
+        self.by_outgoing.iter().map(|(flow, end)| (*flow, end.remote))
     }
 }
 
@@ -193,7 +194,7 @@ impl Engine {
             let (listen, to) = (route.local.address(), route.to);
             let statuses = match route.end {
                 Some(end) => {
-                    self.services.ends.report(end, &self.name_of(route.far), &forwarded_bills)
+                    self.services.ends.report(end, &self.name_of(route.remote), &forwarded_bills)
                 }
                 None => vec![self.plain_report(now, route)],
             };
@@ -208,25 +209,26 @@ impl Engine {
         for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
             if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
                 let statuses =
-                    self.services.ends.report(end, &self.name_of(inbound.far), &forwarded_bills);
+                    self.services.ends.report(end, &self.name_of(inbound.remote), &forwarded_bills);
                 held.0.set_status(&statuses);
             }
         }
         let own: BTreeSet<FlowNumber> = self.routes.values().filter_map(|it| it.end).collect();
-        for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
-            flows.extend(self.services.ends.report(flow, &self.name_of(far), &forwarded_bills));
+        for (flow, remote) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
+            flows.extend(self.services.ends.report(flow, &self.name_of(remote), &forwarded_bills));
         }
         flows.extend(self.report_rendezvous());
         flows
     }
 
-    pub(in super::super) fn name_of(&self, far: PeerId) -> String {
-        self.sessions.identity_of(far).map_or_else(String::new, |far| far.to_string())
+    pub(in super::super) fn name_of(&self, remote: PeerId) -> String {
+        self.sessions.identity_of(remote).map_or_else(String::new, |remote| remote.to_string())
     }
 
     /// Returns the status of a route whose packets are not numbered.
     fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
-        let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
+        let is_alive =
+            self.remotes.get(&route.remote).is_some_and(|remote| remote.is_overlay_alive(now));
         let wanted = route.carriage().service;
         let is_as_wanted = wanted == Service::Direct || is_alive;
         let why =
@@ -234,7 +236,7 @@ impl Engine {
         let [packets, bytes] = route.sent;
         FlowStatus {
             direction: Direction::Sent,
-            far: self.name_of(route.far),
+            remote: self.name_of(route.remote),
             listen: None,
             to: None,
             service: name(if is_as_wanted { wanted } else { Service::Direct }).to_owned(),

@@ -41,15 +41,20 @@ pub(super) struct RoundTrips {
     /// Between the sender and its relay.
     pub(super) access: Duration,
     /// Between the receiver and its relay, if known.
-    pub(super) far_access: Option<Duration>,
+    pub(super) remote_access: Option<Duration>,
 }
 
 impl RoundTrips {
     /// Returns the round trips without a queue before the hop that all share.
     fn without(self, queue: Duration) -> Self {
         let less = |round_trip: Duration| round_trip.saturating_sub(queue);
-        let Self { internet, overlay, access, far_access } = self;
-        Self { internet: less(internet), overlay: less(overlay), access: less(access), far_access }
+        let Self { internet, overlay, access, remote_access } = self;
+        Self {
+            internet: less(internet),
+            overlay: less(overlay),
+            access: less(access),
+            remote_access,
+        }
     }
 }
 
@@ -147,16 +152,16 @@ impl Selection {
     }
 
     fn path(&self, measured: RoundTrips) -> PacketPath {
-        let RoundTrips { internet, overlay, access, far_access } = measured;
+        let RoundTrips { internet, overlay, access, remote_access } = measured;
         let access = access.min(overlay / 2) / 2;
-        let far_access =
-            far_access.map_or(access, |round_trip| (round_trip / 2).min(overlay / 2 - access));
+        let remote_access =
+            remote_access.map_or(access, |round_trip| (round_trip / 2).min(overlay / 2 - access));
         PacketPath {
             internet: internet / 2,
             source_access: access,
-            between_relays: overlay / 2 - access - far_access,
-            receiver_access: far_access,
-            helper_access: far_access,
+            between_relays: overlay / 2 - access - remote_access,
+            receiver_access: remote_access,
+            helper_access: remote_access,
             detection: DETECTION,
             encoding: self.assumed.coding.within,
         }
@@ -204,8 +209,8 @@ mod tests {
         (selection, service)
     }
 
-    fn measured(far_access: Option<Duration>) -> RoundTrips {
-        RoundTrips { internet: ms(160), overlay: ms(180), access: ms(10), far_access }
+    fn measured(remote_access: Option<Duration>) -> RoundTrips {
+        RoundTrips { internet: ms(160), overlay: ms(180), access: ms(10), remote_access }
     }
 
     fn feedback(lost: u64) -> Feedback {

@@ -19,7 +19,7 @@ use crate::status::{Direction, FlowStatus};
 /// Packets of a flow in each tick: a hundred a second.
 const IN_A_TICK: u64 = 5;
 
-/// Gateway 1 before relays 2 and 3 and far endpoint 4, and a route whose service is chosen.
+/// Gateway 1 before relays 2 and 3 and remote endpoint 4, and a route whose service is chosen.
 struct World {
     hosts: Hosts,
     route: u32,
@@ -39,12 +39,12 @@ impl World {
         let mut hosts = Hosts::new([(1, gateway(1)), relay(2), relay(3), (4, anybody(4))]);
         let application = UdpSocket::bind(application()).unwrap();
         let (to, now) = (application.local_addr().unwrap(), hosts.now);
-        let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+        let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
         let delivery = DeliveryPolicy {
             carriage: Carriage { budget_ms: 150, ..Carriage::DIRECT },
             max_loss: Some(Ratio::new(0.01).unwrap()),
             assumed: services.assumed(),
-            ..forwarded(far, relays)
+            ..forwarded(remote, relays)
         };
         let local = Local::bind(loopback(), false, None).unwrap();
         let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
@@ -69,8 +69,8 @@ impl World {
             }
             self.hosts.exchange();
             if let Some(round_trip) = self.internet {
-                let fars = self.hosts.at(1).fars.values_mut();
-                fars.for_each(|far| far.round_trip = Some(round_trip));
+                let remotes = self.hosts.at(1).remotes.values_mut();
+                remotes.for_each(|remote| remote.round_trip = Some(round_trip));
             }
             self.hosts.pass(TICK);
             let FlowStatus { service, why, .. } = self.status();
@@ -141,8 +141,8 @@ fn first_packets_of_later_flow_are_copied() {
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
     let to = application.local_addr().unwrap();
-    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
+    let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(remote, relays) };
     let begin = |hosts: &mut Hosts| {
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         hosts.at(1).add_route(now, local, to, &delivery).unwrap()
@@ -170,8 +170,8 @@ fn direct_flow_receiver_does_not_wait() {
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
-    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
+    let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(remote, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
@@ -204,8 +204,8 @@ fn oversized_for_internet_uses_relays() {
     let mut hosts = Hosts::new(all);
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
-    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
+    let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(remote, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
@@ -216,8 +216,8 @@ fn oversized_for_internet_uses_relays() {
         internet.poll(at, Duration::ZERO);
     }
     let engine = hosts.at(1);
-    let far = engine.routes.get(route).unwrap().far;
-    engine.fars.get_mut(&far).unwrap().mtus.internet = internet;
+    let remote = engine.routes.get(route).unwrap().remote;
+    engine.remotes.get_mut(&remote).unwrap().mtus.internet = internet;
     hosts.lose_each(1, 4, 1);
     for _ in 0..12 {
         let (now, by) = (hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));

@@ -30,11 +30,11 @@ impl Engine {
             }
             return;
         };
-        let Some(far) = self.fars.get_mut(&end.far) else { return };
+        let Some(remote) = self.remotes.get_mut(&end.remote) else { return };
         let is_genuine = match place {
-            Some(place) => self.sessions.identity_of(end.far) == Some(place.gateway),
+            Some(place) => self.sessions.identity_of(end.remote) == Some(place.gateway),
             // This node has opened the path.
-            None => far.label == Some(label),
+            None => remote.label == Some(label),
         };
         if !is_genuine {
             return;
@@ -45,7 +45,7 @@ impl Engine {
             return;
         }
         // Replies use the same path in the other direction.
-        far.label = Some(label);
+        remote.label = Some(label);
         let before = end.confirmed.replace((now.steady, service));
         let is_other = before
             .is_none_or(|(at, before)| before != service || now.steady.since(at) >= SERVED_FOR);
@@ -69,16 +69,16 @@ impl Engine {
 
     pub(super) fn maintain_end(&mut self, now: Now, outgoing: FlowNumber) {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
-        let Some(far) = self.fars.get(&end.far) else { return };
-        end.select(now.steady, far, &self.leg_round_trips);
+        let Some(remote) = self.remotes.get(&end.remote) else { return };
+        end.select(now.steady, remote, &self.leg_round_trips);
         let is_served = end.confirmed.is_some_and(|(at, _)| now.steady.since(at) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
-        let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
+        let label = remote.label.filter(|_| is_wanted && remote.is_overlay_alive(now));
         let path =
             label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
         let was = (end.relay, end.is_up, end.is_served, end.is_internet_down);
         (end.is_up, end.is_served) = (path.is_some(), is_served);
-        end.is_internet_down = path.is_some() && !far.is_internet_alive(now);
+        end.is_internet_down = path.is_some() && !remote.is_internet_alive(now);
         end.relay = path.map(|(relay, _)| relay).or(end.relay);
         let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_internet_down);
         if !is_changed && now.steady < end.next_serve {
@@ -89,7 +89,7 @@ impl Engine {
         // Without room the flow stays as it is: over the Internet.
         let _ = self.services.sender.set_flow(outgoing, end.at_sender());
         if let Some(incoming) = end.incoming {
-            self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
+            self.services.receiver.set_path(incoming, end.at_receiver(remote.round_trip));
         }
         let is_said = match service {
             Service::Direct => end.leaving_messages > 0,
@@ -112,8 +112,9 @@ impl Engine {
         for flow in unused {
             self.services.sender.remove_flow(flow);
             let end = ends.by_outgoing.remove(&flow);
-            if let Some((far, incoming)) = end.and_then(|end| Some((end.far, end.incoming?))) {
-                self.order.end_flow(far, incoming);
+            if let Some((remote, incoming)) = end.and_then(|end| Some((end.remote, end.incoming?)))
+            {
+                self.order.end_flow(remote, incoming);
                 ends.outgoing.remove(&incoming);
                 self.services.receiver.remove_flow(incoming);
                 self.services.joined.remove(&incoming);

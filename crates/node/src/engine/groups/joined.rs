@@ -12,7 +12,7 @@ use crate::counts::add;
 /// An incoming flow of a group.
 #[derive(Debug)]
 pub(in super::super) struct Joined {
-    far: PeerId,
+    remote: PeerId,
     keys: MemberKeys,
 }
 
@@ -24,7 +24,7 @@ impl Joined {
         sealed: &[u8],
         buffer: &'a mut Vec<u8>,
     ) -> Option<(PeerId, &'a [u8])> {
-        Some((self.far, self.keys.open(packet, sealed, buffer)?))
+        Some((self.remote, self.keys.open(packet, sealed, buffer)?))
     }
 }
 
@@ -39,13 +39,13 @@ impl Engine {
         match *message {
             // The flow is known once a packet of it has come.
             Message::GroupKey { flow, epoch, key }
-                if self.services.ends.far_of(flow) == Some(peer) =>
+                if self.services.ends.remote_of(flow) == Some(peer) =>
             {
-                let fresh = || Joined { far: peer, keys: MemberKeys::default() };
+                let fresh = || Joined { remote: peer, keys: MemberKeys::default() };
                 let joined = self.services.joined.entry(flow).or_insert_with(fresh);
                 joined.keys.learn(flow, epoch, key);
                 let is_served = self.services.ends.is_served(flow);
-                self.send_to_far(now, peer, &Message::GroupKnown { flow, epoch, is_served });
+                self.send_to_remote(now, peer, &Message::GroupKnown { flow, epoch, is_served });
             }
             Message::GroupKnown { flow, epoch, is_served } if self.is_member(flow, peer) => {
                 if let Some(group) = self.group_of(flow) {
@@ -67,7 +67,7 @@ impl Engine {
     /// seals alone cannot tell.
     pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
         let joined = self.services.joined.get(&packet.flow);
-        joined.is_some_and(|joined| joined.far == peer)
+        joined.is_some_and(|joined| joined.remote == peer)
             && self.services.receiver.has_arrived(packet)
     }
 }

@@ -42,8 +42,9 @@ impl Engine {
         (role, report): (Role, LeftRelay),
     ) {
         let Some(head) = self.groups.get(&flow).copied() else { return };
-        let leads_there =
-            |route: &&Route| self.fars.get(&route.far).is_some_and(|far| far.label == Some(label));
+        let leads_there = |route: &&Route| {
+            self.remotes.get(&route.remote).is_some_and(|remote| remote.label == Some(label))
+        };
         let relay = self.members_of(head).find(leads_there).and_then(|route| {
             let relays = route.hops().split_last()?.1;
             if role == Role::Egress { relays.last() } else { relays.first() }
@@ -84,7 +85,7 @@ impl Engine {
             });
             let replies = route
                 .end
-                .map(|end| self.services.ends.report(end, &self.name_of(route.far), &none));
+                .map(|end| self.services.ends.report(end, &self.name_of(route.remote), &none));
             let came =
                 |flow: &FlowStatus| flow.direction == Direction::Received && flow.packets > 0;
             let replies = replies.into_iter().flatten().filter(came);
@@ -94,9 +95,10 @@ impl Engine {
     }
 
     fn report_member(&self, now: Now, group: &Group, route: &Route) -> FlowStatus {
-        let member_state = group.member_states.get(&route.far);
-        let is_up = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
-        let is_in_reach = self.is_in_reach(now, group, route.far);
+        let member_state = group.member_states.get(&route.remote);
+        let is_up =
+            self.remotes.get(&route.remote).is_some_and(|remote| remote.is_overlay_alive(now));
+        let is_in_reach = self.is_in_reach(now, group, route.remote);
         let why = match (is_up, is_in_reach) {
             (false, _) => "the path over the relays does not answer",
             (true, false) => "it is not known to be served over the relays",
@@ -105,7 +107,7 @@ impl Engine {
         let service = if is_in_reach { group.carriage.service } else { Service::Direct };
         FlowStatus {
             direction: Direction::Sent,
-            far: self.name_of(route.far),
+            remote: self.name_of(route.remote),
             listen: None,
             to: route.to,
             service: name(service).to_owned(),

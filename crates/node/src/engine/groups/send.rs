@@ -52,10 +52,10 @@ impl Engine {
         } else {
             // Relays do not cache packets of this length.
             for member in &group.members {
-                if let Some((far, to)) = self.end_of_member(*member) {
+                if let Some((remote, to)) = self.end_of_member(*member) {
                     let message =
-                        self.for_member(now, &group, (far, to), (conversation, 0), payload);
-                    self.send_far(now, far, Carriage::DIRECT, &message);
+                        self.for_member(now, &group, (remote, to), (conversation, 0), payload);
+                    self.send_remote(now, remote, Carriage::DIRECT, &message);
                 }
             }
         }
@@ -63,8 +63,8 @@ impl Engine {
     }
 
     fn end_of_member(&self, member: u32) -> Option<(PeerId, SocketAddr)> {
-        let route = self.routes.get(member).filter(|route| route.far != nobody())?;
-        Some((route.far, route.to?))
+        let route = self.routes.get(member).filter(|route| route.remote != nobody())?;
+        Some((route.remote, route.to?))
     }
 
     /// Counts and logs a datagram that is too long for the paths to some member.
@@ -75,8 +75,8 @@ impl Engine {
         (around, bytes): (usize, usize),
     ) {
         for member in &group.members {
-            let Some((far, to)) = self.end_of_member(*member) else { continue };
-            let paths = group.paths_to(far);
+            let Some((remote, to)) = self.end_of_member(*member) else { continue };
+            let paths = group.paths_to(remote);
             if self.note_if_too_long(now, (paths, to), (around, bytes)) {
                 return;
             }
@@ -94,30 +94,30 @@ impl Engine {
     ) -> bool {
         let mut is_any_in_reach = false;
         for member in &group.members {
-            let Some((far, to)) = self.end_of_member(*member) else { continue };
-            let state = self.fars.get(&far);
+            let Some((remote, to)) = self.end_of_member(*member) else { continue };
+            let state = self.remotes.get(&remote);
             let is_up = state.is_some_and(|state| state.is_overlay_alive(now));
             let is_dead = state.is_some_and(|state| !state.is_internet_alive(now));
-            let is_in_reach = self.is_in_reach(now, group, far);
+            let is_in_reach = self.is_in_reach(now, group, remote);
             is_any_in_reach |= is_in_reach;
-            let is_known = group.known.contains(&(conversation, far));
+            let is_known = group.known.contains(&(conversation, remote));
             if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
                 continue;
             }
             let carriage =
                 if is_dead && is_up && !is_in_reach { EITHER_PATH } else { Carriage::DIRECT };
             let message =
-                self.for_member(now, group, (far, to), (conversation, NUMBER_BYTES), payload);
+                self.for_member(now, group, (remote, to), (conversation, NUMBER_BYTES), payload);
             let mut sealed = std::mem::take(&mut self.sealed);
             let is_sealed =
-                self.seal_far(far, &mut sealed, |out| write_numbered(packet, &message, out));
+                self.seal_remote(remote, &mut sealed, |out| write_numbered(packet, &message, out));
             if is_sealed {
-                let carriage = if self.needs_relays(now, far, sealed.len()) {
+                let carriage = if self.needs_relays(now, remote, sealed.len()) {
                     Carriage::FORWARDED
                 } else {
                     carriage
                 };
-                self.send_over_paths(now, far, carriage, &sealed);
+                self.send_over_paths(now, remote, carriage, &sealed);
             } else {
                 add(&self.counts.refused, 1);
             }
@@ -132,18 +132,18 @@ impl Engine {
         &mut self,
         now: Now,
         group: &Group,
-        (far, to): (PeerId, SocketAddr),
+        (remote, to): (PeerId, SocketAddr),
         (conversation, around): (u32, usize),
         payload: &'a [u8],
     ) -> Message<'a> {
         let (carriage, from) = (group.carriage, None);
-        if !group.known.contains(&(conversation, far)) {
-            let paths = group.paths_to(far);
+        if !group.known.contains(&(conversation, remote)) {
+            let paths = group.paths_to(remote);
             let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
             if fits(FIRST_BYTES) || !fits(DATAGRAM_BYTES) {
                 return Message::First { conversation, carriage, to, from, payload };
             }
-            self.send_to_far(now, far, &Message::Begin { conversation, carriage, to, from });
+            self.send_to_remote(now, remote, &Message::Begin { conversation, carriage, to, from });
         }
         Message::Datagram { conversation, payload }
     }
@@ -151,8 +151,8 @@ impl Engine {
 
 impl Group {
     /// Returns the paths of datagrams to a member.
-    fn paths_to(&self, far: PeerId) -> DatagramPaths {
+    fn paths_to(&self, remote: PeerId) -> DatagramPaths {
         let carriage = Carriage { service: Service::Direct, ..self.carriage };
-        DatagramPaths::of(far, carriage, Some(self.flow))
+        DatagramPaths::of(remote, carriage, Some(self.flow))
     }
 }

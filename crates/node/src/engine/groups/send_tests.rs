@@ -16,7 +16,7 @@ use super::super::test_harness::{Hosts, anybody, application, gateway, identity,
 use super::EITHER_PATH;
 use crate::handover::Handover;
 
-/// Gateway 1 with a group of one member: far endpoint 4, over relay 2 or one that is silent.
+/// Gateway 1 with a group of one member: remote endpoint 4, over relay 2 or one that is silent.
 struct World {
     hosts: Hosts,
     head: u32,
@@ -37,7 +37,7 @@ impl World {
             Hop { address, identity: identity(2).public() }
         };
         let to = server.local_addr().unwrap();
-        let member = GroupMember { far: hosts.hop(4).into(), to, relays: vec![relay].into() };
+        let member = GroupMember { remote: hosts.hop(4).into(), to, relays: vec![relay].into() };
         let carriage = Carriage { service: Service::Caching, ..EITHER_PATH };
         let group = Group { listen: loopback(), carriage, members: vec![member] };
         let now = hosts.now;
@@ -57,7 +57,7 @@ impl World {
         }
         let longest = internet.longest().unwrap();
         self.hosts.take_no_longer(1, 4, longest);
-        self.hosts.at(1).fars.values_mut().next().unwrap().mtus.internet = internet;
+        self.hosts.at(1).remotes.values_mut().next().unwrap().mtus.internet = internet;
         longest - OVERHEAD - NUMBER_BYTES - DATAGRAM_BYTES
     }
 

@@ -18,20 +18,20 @@ fn nobody(number: usize) -> Hop {
 fn unneeded_legs_are_ended() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let first = hosts.connect(1, 2);
-    let far = hosts.hop(4);
+    let remote = hosts.hop(4);
     let relay = hosts.hop(2);
-    hosts.register(1, forwarded(far, vec![relay]));
+    hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(1));
     for number in 0..10 {
         hosts.open(1, first, vec![relay, nobody(number)]);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(2).sessions.len(), 1 + 1 + 10, "the gateway, the far one, and ten");
+    assert_eq!(hosts.at(2).sessions.len(), 1 + 1 + 10, "the gateway, the remote one, and ten");
     hosts.pass(IDLE * 2 + LOOK_EVERY * 2);
-    assert_eq!(hosts.at(2).sessions.len(), 2, "the gateway and the far one");
+    assert_eq!(hosts.at(2).sessions.len(), 2, "the gateway and the remote one");
     assert_eq!(hosts.at(2).legs.by_hop.len(), 1);
-    let far = hosts.at(4).sessions.len();
-    assert_eq!(far, 2, "it has still the relay and the gateway");
+    let remote = hosts.at(4).sessions.len();
+    assert_eq!(remote, 2, "it has still the relay and the gateway");
 }
 
 /// Returns the leg of node 2 to `hop`.
@@ -45,13 +45,13 @@ fn legs_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
     let (first, other) = (hosts.connect(1, 2), hosts.connect(5, 2));
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
     for number in 0..MOST_FOR_ONE + 10 {
         hosts.open(1, first, vec![relay, nobody(number)]);
         hosts.exchange();
     }
     assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE);
-    hosts.open(5, other, vec![relay, far]);
+    hosts.open(5, other, vec![relay, remote]);
     hosts.exchange();
     assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE + 1, "another has its own share");
     let known = leg_to(&mut hosts, nobody(0)).unwrap();
@@ -64,11 +64,11 @@ fn legs_per_gateway_are_bounded() {
 fn idle_legs_expire() {
     let others = [2, 3, 4, 5].map(|number| (number, anybody(number)));
     let mut hosts = Hosts::new(others.into_iter().chain([(1, gateway(1))]));
-    let [relay, other, far, elsewhere] = [2, 3, 4, 5].map(|number| hosts.hop(number));
+    let [relay, other, remote, elsewhere] = [2, 3, 4, 5].map(|number| hosts.hop(number));
     let courses = [
-        forwarded(far, vec![relay]),
-        forwarded(far, vec![relay]),
-        forwarded(far, vec![other]),
+        forwarded(remote, vec![relay]),
+        forwarded(remote, vec![relay]),
+        forwarded(remote, vec![other]),
         forwarded(elsewhere, vec![relay]),
     ];
     let flows = courses.map(|delivery| hosts.register(1, delivery));
@@ -84,6 +84,6 @@ fn idle_legs_expire() {
         let engine = hosts.at(1);
         assert_eq!((engine.legs.by_hop.len(), engine.sessions.len()), (left, left));
     }
-    assert_eq!(hosts.at(1).fars.len(), 0);
+    assert_eq!(hosts.at(1).remotes.len(), 0);
     assert_eq!(hosts.at(1).labels.len(), 0);
 }

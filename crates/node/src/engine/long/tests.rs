@@ -13,7 +13,7 @@ use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::DatagramPaths;
 
-/// Gateway 1 and far endpoint 4, an application behind each, and a path that takes 1,200 bytes.
+/// Gateway 1 and remote endpoint 4, an application behind each, and a path that takes 1,200 bytes.
 struct World {
     hosts: Hosts,
     route: u32,
@@ -25,29 +25,29 @@ impl World {
     fn new(fragment: bool) -> Self {
         let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
         let [client, server] = [loopback(), application()].map(socket_at);
-        let (far, now) = (hosts.hop(4), hosts.now);
+        let (remote, now) = (hosts.hop(4), hosts.now);
         let carriage = Carriage { fragment, budget_ms: 300, ..Carriage::DIRECT };
-        let delivery = DeliveryPolicy { carriage, ..forwarded(far, Vec::new()) };
+        let delivery = DeliveryPolicy { carriage, ..forwarded(remote, Vec::new()) };
         let (local, to) =
             (Local::bind(loopback(), false, None).unwrap(), server.local_addr().unwrap());
         let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         hosts.pass(Duration::from_secs(1));
-        let far = hosts.at(1).routes.get(route).unwrap().far;
+        let remote = hosts.at(1).routes.get(route).unwrap().remote;
         let mut world = Self { hosts, route, client, server };
-        world.limit(1, far);
+        world.limit(1, remote);
         world
     }
 
     /// Limits an engine's path to another, as it finds it: nothing longer than every path takes
     /// arrives.
-    fn limit(&mut self, number: u8, far: PeerId) {
+    fn limit(&mut self, number: u8, remote: PeerId) {
         let mut internet = PathMtu::new(self.hosts.now.steady);
         let mut at = self.hosts.now.steady;
         while internet.longest().is_none() {
             at = at + Duration::from_secs(1);
             internet.poll(at, Duration::ZERO);
         }
-        self.hosts.at(number).fars.get_mut(&far).unwrap().mtus.internet = internet;
+        self.hosts.at(number).remotes.get_mut(&remote).unwrap().mtus.internet = internet;
     }
 
     /// Has the client write so many bytes; returns what the server gets.
@@ -91,8 +91,8 @@ fn oversized_datagrams_are_counted() {
     // It is sent all the same: the path's limit may have changed.
     assert!(world.ask(1500).is_some());
     assert_eq!(world.hosts.at(1).counts.snapshot().too_long, 1);
-    let far = world.hosts.at(4).inbound.values().next().unwrap().far;
-    world.limit(4, far);
+    let remote = world.hosts.at(4).inbound.values().next().unwrap().remote;
+    world.limit(4, remote);
     assert!(world.answer(1500).is_some());
     assert_eq!(world.hosts.at(4).counts.snapshot().too_long, 1);
 }
@@ -103,14 +103,14 @@ fn long_datagrams_are_fragmented_both_ways() {
     for length in [5000, 100, 1500, 20_000, 60_000] {
         assert_eq!(world.ask(length).map(|got| got.len()), Some(length));
     }
-    let far = world.hosts.at(4).inbound.values().next().unwrap().far;
-    world.limit(4, far);
+    let remote = world.hosts.at(4).inbound.values().next().unwrap().remote;
+    world.limit(4, remote);
     for length in [100, 1500, 40_000] {
         assert_eq!(world.answer(length), Some(length));
     }
-    let [near, far] = [1, 4].map(|number| world.hosts.at(number).counts.snapshot());
-    assert_eq!((near.cut, far.joined, far.cut, near.joined), (4, 4, 2, 2));
-    assert_eq!((near.too_long, far.too_long, near.unjoined, far.unjoined), (0, 0, 0, 0));
+    let [near, remote] = [1, 4].map(|number| world.hosts.at(number).counts.snapshot());
+    assert_eq!((near.cut, remote.joined, remote.cut, near.joined), (4, 4, 2, 2));
+    assert_eq!((near.too_long, remote.too_long, near.unjoined, remote.unjoined), (0, 0, 0, 0));
 }
 
 #[test]
@@ -123,32 +123,32 @@ fn lost_fragment_drops_datagram() {
         world.ask(6000);
     }
     world.hosts.pass(Duration::from_secs(1));
-    let far = world.hosts.at(4);
-    let counts = far.counts.snapshot();
+    let remote = world.hosts.at(4);
+    let counts = remote.counts.snapshot();
     assert!(counts.unjoined > 5 && counts.unjoined + counts.joined == 10, "{counts:?}");
-    assert_eq!((far.joiner.len(), far.joiner.bytes()), (0, 0));
+    assert_eq!((remote.joiner.len(), remote.joiner.bytes()), (0, 0));
 }
 
-/// A direct route beside one to the same far endpoint whose overlay path takes more.
+/// A direct route beside one to the same remote endpoint whose overlay path takes more.
 #[test]
 fn direct_flow_ignores_relay_mtu() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
-    let (relay, far, now) = (hosts.hop(2), hosts.hop(4), hosts.now);
+    let (relay, remote, now) = (hosts.hop(2), hosts.hop(4), hosts.now);
     let (client, server) = (socket_at(loopback()), socket_at(application()));
     let to = server.local_addr().unwrap();
-    let direct = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
-    let [direct, over] = [direct, forwarded(far, vec![relay])].map(|delivery| {
+    let direct = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(remote, Vec::new()) };
+    let [direct, over] = [direct, forwarded(remote, vec![relay])].map(|delivery| {
         let local = Local::bind(loopback(), false, None).unwrap();
         hosts.at(1).add_route(now, local, to, &delivery).unwrap()
     });
     hosts.pass(Duration::from_secs(2));
-    let peer = hosts.at(1).routes.get(direct).unwrap().far;
+    let peer = hosts.at(1).routes.get(direct).unwrap().remote;
     let mut world = World { hosts, route: direct, client, server };
     world.limit(1, peer);
     for (route, too_long) in [(over, 0), (direct, 1)] {
         let (now, by) = (world.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
         let engine = world.hosts.at(1);
-        assert!(engine.fars.get(&peer).unwrap().is_overlay_alive(now));
+        assert!(engine.remotes.get(&peer).unwrap().is_overlay_alive(now));
         engine.take_application(now, route, by, &[7; 1300]);
         assert_eq!(engine.counts.snapshot().too_long, too_long);
     }
@@ -156,7 +156,7 @@ fn direct_flow_ignores_relay_mtu() {
     let engine = world.hosts.at(1);
     let longest = [over, direct].map(|route| {
         let route = engine.routes.get(route).unwrap();
-        let paths = DatagramPaths::of(route.far, route.carriage(), route.end);
+        let paths = DatagramPaths::of(route.remote, route.carriage(), route.end);
         engine.longest_to(now, paths)
     });
     assert!(longest[0] > longest[1], "{longest:?}");

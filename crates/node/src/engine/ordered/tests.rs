@@ -13,7 +13,7 @@ use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 
-/// Gateway 1 and far endpoint 4 with a relay near each, and an application at the far side.
+/// Gateway 1 and remote endpoint 4 with a relay near each, and an application at the remote side.
 struct World {
     hosts: Hosts,
     route: u32,
@@ -28,8 +28,8 @@ impl World {
         let mut hosts = Hosts::new(all);
         let server = UdpSocket::bind(application()).unwrap();
         server.set_nonblocking(true).unwrap();
-        let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-        let delivery = DeliveryPolicy { carriage, max_loss, ..forwarded(far, relays) };
+        let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+        let delivery = DeliveryPolicy { carriage, max_loss, ..forwarded(remote, relays) };
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         let to = server.local_addr().unwrap();
         let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
@@ -75,9 +75,9 @@ fn received(in_order: bool) -> (Vec<u64>, u64) {
         world.hosts.pass(TICK);
         numbers.extend(world.received());
     }
-    let far = world.hosts.at(4);
-    assert_eq!(far.order.bytes(), 0);
-    (numbers, far.counts.snapshot().reordered)
+    let remote = world.hosts.at(4);
+    assert_eq!(remote.order.bytes(), 0);
+    (numbers, remote.counts.snapshot().reordered)
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn held_packets_are_delivered_when_gateway_leaves() {
     world.write(10..15);
     assert_eq!(world.received(), [10, 11, 12], "the fourth is lost, and the fifth waits");
     let near = world.hosts.at(1);
-    let far = near.routes.get(world.route).unwrap().far;
-    near.sessions.close(far);
+    let remote = near.routes.get(world.route).unwrap().remote;
+    near.sessions.close(remote);
     world.hosts.exchange();
     assert_eq!(world.hosts.at(4).inbound.len(), 0);
     assert_eq!(world.received(), [14]);

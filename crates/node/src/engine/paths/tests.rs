@@ -27,8 +27,8 @@ fn closed(number: u8) -> NodeConfig {
 #[test]
 fn unopened_path_is_dropped_with_labels() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, deaf(4))]);
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    hosts.register(1, forwarded(far, vec![relay]));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(20));
     let labels = hosts.at(2).labels.len() as u64;
     assert!((1..=2 * (OPENS_WITHIN.as_secs() + 1)).contains(&labels), "{labels} labels");
@@ -38,8 +38,8 @@ fn unopened_path_is_dropped_with_labels() {
 #[test]
 fn refused_path_is_dropped_with_labels() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, closed(4))]);
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    hosts.register(1, forwarded(far, vec![relay]));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(20));
     assert_eq!((hosts.at(2).labels.len(), hosts.at(2).opened.len()), (0, 0));
     let opens = |hosts: &mut Hosts| hosts.at(4).counts.snapshot().dropped;
@@ -53,8 +53,8 @@ fn refused_path_is_dropped_with_labels() {
 #[test]
 fn open_path_stays_while_used() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    hosts.register(1, forwarded(far, vec![relay]));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(IDLE * 2);
     assert_eq!(hosts.at(2).labels.len(), 2, "both directions of one path, which is in use");
     assert_eq!(hosts.at(1).counts.snapshot().paths_up, 1);
@@ -64,23 +64,23 @@ fn open_path_stays_while_used() {
 fn labels_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
-    let (first, other, far) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
+    let (first, other, remote) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
     for _ in 0..MOST_FOR_ONE / 2 {
-        hosts.open(1, first, vec![far]);
+        hosts.open(1, first, vec![remote]);
         hosts.exchange();
     }
     hosts.pass(GIVES_WAY_AFTER / 2);
     for _ in 0..MOST_FOR_ONE {
-        hosts.open(1, first, vec![far]);
+        hosts.open(1, first, vec![remote]);
         hosts.exchange();
     }
     let full = hosts.at(4).labels.len();
     assert!((MOST_FOR_ONE - 1..=MOST_FOR_ONE).contains(&full), "{full} labels");
-    hosts.open(5, other, vec![far]);
+    hosts.open(5, other, vec![remote]);
     hosts.exchange();
     assert_eq!(hosts.at(4).labels.len(), full + 1, "another has its own share");
     hosts.pass(GIVES_WAY_AFTER / 2);
-    hosts.open(1, first, vec![far]);
+    hosts.open(1, first, vec![remote]);
     hosts.exchange();
     let left = full - MOST_FOR_ONE / 2 + 2;
     assert_eq!(hosts.at(4).labels.len(), left, "the first half was silent for long enough");
@@ -90,25 +90,25 @@ fn labels_per_gateway_are_bounded() {
 fn grant_checks_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
-    let (first, other, far) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
+    let (first, other, remote) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
     for number in 0..600 {
-        hosts.open_by_new_grant(1, first, far, number);
+        hosts.open_by_new_grant(1, first, remote, number);
         hosts.exchange();
     }
     assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2, "each takes a signature");
-    hosts.open(5, other, vec![far]);
+    hosts.open(5, other, vec![remote]);
     hosts.exchange();
     assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 1, "another has its own share");
     hosts.pass(Duration::from_secs(1));
-    hosts.open_by_new_grant(1, first, far, 600);
+    hosts.open_by_new_grant(1, first, remote, 600);
     hosts.exchange();
     assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
 }
 
-/// Returns the far endpoint that a flow of host 1 leads to.
-fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
+/// Returns the remote endpoint that a flow of host 1 leads to.
+fn remote_of(hosts: &mut Hosts, flow: u64) -> PeerId {
     let engine = hosts.at(1);
-    engine.routes.get(engine.flows[&flow]).unwrap().far
+    engine.routes.get(engine.flows[&flow]).unwrap().remote
 }
 
 /// A leg does not prove whose datagrams it carries: a datagram of one path under the header of
@@ -117,8 +117,8 @@ fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
 fn swapped_body_moves_no_path() {
     let others = [2, 4, 5].map(|number| (number, anybody(number)));
     let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
-    let (relay, far4, far5) = (hosts.hop(2), hosts.hop(4), hosts.hop(5));
-    let flows = [far4, far5].map(|far| hosts.register(1, forwarded(far, vec![relay])));
+    let (relay, remote4, remote5) = (hosts.hop(2), hosts.hop(4), hosts.hop(5));
+    let flows = [remote4, remote5].map(|remote| hosts.register(1, forwarded(remote, vec![relay])));
     hosts.pass(Duration::from_secs(5));
     let now = hosts.now;
     for flow in flows {
@@ -133,14 +133,14 @@ fn swapped_body_moves_no_path() {
         hosts.exchange();
     }
     hosts.pass(Duration::from_secs(1));
-    let fars = flows.map(|flow| far_of(&mut hosts, flow));
-    let labels = |hosts: &mut Hosts| fars.map(|far| hosts.at(1).fars[&far].label);
+    let remotes = flows.map(|flow| remote_of(&mut hosts, flow));
+    let labels = |hosts: &mut Hosts| remotes.map(|remote| hosts.at(1).remotes[&remote].label);
     let before = labels(&mut hosts);
     let body = {
         let engine = hosts.at(4);
-        let (gateway, mut sealed) = (*engine.fars.keys().next().unwrap(), Vec::new());
+        let (gateway, mut sealed) = (*engine.remotes.keys().next().unwrap(), Vec::new());
         let message = Message::Datagram { conversation: 0, payload: b"x" };
-        assert!(engine.seal_far(gateway, &mut sealed, |out| message.write(out)));
+        assert!(engine.seal_remote(gateway, &mut sealed, |out| message.write(out)));
         sealed
     };
     let relay = hosts.at(2);
@@ -170,8 +170,8 @@ fn altered_body_costs_one_packet() {
         let sealing = |config: NodeConfig| NodeConfig { leg_seal, ..config };
         let all = [(1, gateway(1)), (2, anybody(2)), (4, anybody(4))];
         let mut hosts = Hosts::new(all.map(|(number, config)| (number, sealing(config))));
-        let (relay, far) = (hosts.hop(2), hosts.hop(4));
-        let flow = hosts.register(1, forwarded(far, vec![relay]));
+        let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+        let flow = hosts.register(1, forwarded(remote, vec![relay]));
         hosts.pass(Duration::from_secs(3));
         let (now, mut batch, mut sent) = (hosts.now, ReceiveBatch::new(32), Vec::new());
         let engine = hosts.at(1);
@@ -205,13 +205,13 @@ fn unsealed_datagrams_never_leave() {
 fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     let others = [2, 4].map(|number| (number, NodeConfig { leg_seal, ..anybody(number) }));
     let mut hosts = Hosts::new([(1, gateway(1))].into_iter().chain(others));
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    let flow = hosts.register(1, forwarded(far, vec![relay]));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+    let flow = hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(3));
     let (first, label) = {
-        let far = far_of(&mut hosts, flow);
+        let remote = remote_of(&mut hosts, flow);
         let engine = hosts.at(1);
-        engine.labels.get(engine.fars[&far].label.unwrap()).unwrap().way_back().unwrap()
+        engine.labels.get(engine.remotes[&remote].label.unwrap()).unwrap().way_back().unwrap()
     };
     hosts.exchange();
     let forwarded = hosts.at(2).counts.snapshot().forwarded;
@@ -226,8 +226,8 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     }
     relay.flush();
     assert_eq!(relay.counts.snapshot().forwarded, forwarded);
-    let far = hosts.at(4);
-    assert_eq!(batch.receive(&far.sockets.shared.port).unwrap(), 0);
+    let remote = hosts.at(4);
+    assert_eq!(batch.receive(&remote.sockets.shared.port).unwrap(), 0);
 }
 
 /// Packets that waited at a relay for longer than the limit are dropped, sealed whole or not.
@@ -237,8 +237,8 @@ fn late_packets_at_relay_are_dropped() {
         let with = |config: NodeConfig| NodeConfig { leg_seal, ..config };
         let all = [(1, with(gateway(1))), (2, with(anybody(2))), (4, with(anybody(4)))];
         let mut hosts = Hosts::new(all);
-        let (relay, far) = (hosts.hop(2), hosts.hop(4));
-        let flow = hosts.register(1, forwarded(far, vec![relay]));
+        let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+        let flow = hosts.register(1, forwarded(remote, vec![relay]));
         hosts.pass(Duration::from_secs(2));
         let route = *hosts.at(1).flows.get(&flow).unwrap();
         let mut passed = |age: u64| {

@@ -42,7 +42,8 @@ impl Journal for Kept {
     fn flush(&self) {}
 }
 
-/// A gateway, a relay and a far gateway, each with its journal, and the route of one application.
+/// A gateway, a relay and a remote gateway, each with its journal, and the route of one
+/// application.
 struct World {
     hosts: Hosts,
     route: u32,
@@ -61,8 +62,8 @@ impl World {
         let application = UdpSocket::bind(application()).unwrap();
         application.set_nonblocking(true).unwrap();
         let to = application.local_addr().unwrap();
-        let (relay, far) = (hosts.hop(2), hosts.hop(4));
-        let delivery = DeliveryPolicy { carriage, ..forwarded(far, vec![relay]) };
+        let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+        let delivery = DeliveryPolicy { carriage, ..forwarded(remote, vec![relay]) };
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         hosts.pass(Duration::from_secs(2));
@@ -77,12 +78,15 @@ impl World {
         let mut buffer = [0; 2048];
         while let Ok((length, from)) = self.application.recv_from(&mut buffer) {
             let now = self.hosts.now;
-            let far = self.hosts.at(4);
-            let id = far.inbound.ids().next().unwrap();
-            assert_eq!(far.inbound.get(id).unwrap().local.address().unwrap().port(), from.port());
+            let remote = self.hosts.at(4);
+            let id = remote.inbound.ids().next().unwrap();
+            assert_eq!(
+                remote.inbound.get(id).unwrap().local.address().unwrap().port(),
+                from.port()
+            );
             let meta = DatagramMeta::by(self.application.local_addr().unwrap());
-            far.take_reply(now, id, meta, &buffer[..length]);
-            far.take_reply(now, id, meta, &buffer[..length]);
+            remote.take_reply(now, id, meta, &buffer[..length]);
+            remote.take_reply(now, id, meta, &buffer[..length]);
         }
         self.hosts.exchange();
     }
@@ -106,9 +110,10 @@ fn idle_conversation_is_recorded_each_time() {
         }
         assert!(world.journals.iter().all(|journal| journal.take().is_empty()));
         world.hosts.pass(Duration::from_secs(121));
-        let [near, relay, far] = world.journals.each_ref().map(|journal| journal.take());
+        let [near, relay, remote] = world.journals.each_ref().map(|journal| journal.take());
         assert!(relay.is_empty());
-        for record in [&near[..], &far[..]].map(|records| <&[_; 1]>::try_from(records).unwrap()) {
+        for record in [&near[..], &remote[..]].map(|records| <&[_; 1]>::try_from(records).unwrap())
+        {
             let [record] = record;
             let outcome = (record.outcome, record.ended_by, record.timeout);
             assert_eq!(outcome, (Outcome::Idle, EndedBy::Here, Some("idle")), "{round}");
@@ -122,9 +127,9 @@ fn idle_conversation_is_recorded_each_time() {
             assert_eq!((up.expected, up.lost), (count, 0), "{record:?}");
             assert_eq!((down.expected, down.lost), (2 * count, 0), "{record:?}");
         }
-        assert_eq!(near[0].grant, far[0].grant);
-        assert_eq!(near[0].gateway, far[0].gateway);
-        assert_eq!((&near[0].far, near[0].gateway == near[0].far), (&near[0].far, false));
+        assert_eq!(near[0].grant, remote[0].grant);
+        assert_eq!(near[0].gateway, remote[0].gateway);
+        assert_eq!((&near[0].remote, near[0].gateway == near[0].remote), (&near[0].remote, false));
         assert_eq!(near[0].source, Some(([10, 0, 0, 1], 1).into()));
     }
 }
@@ -132,13 +137,13 @@ fn idle_conversation_is_recorded_each_time() {
 #[test]
 fn relay_journals_opened_paths() {
     let mut world = World::new(CACHING);
-    let [near, relay, far] =
+    let [near, relay, remote] =
         world.journals.each_ref().map(|journal| journal.paths.lock().unwrap().clone());
     let to = world.application.local_addr().unwrap();
     let grant = world.hosts.at(1).config.grant.as_ref().unwrap().id();
     assert_eq!(relay, [format!("{grant} {to}")]);
-    // The far gateway opens it, too; the near one opens it for itself alone.
-    assert_eq!((near, far), (vec![], relay));
+    // The remote gateway opens it, too; the near one opens it for itself alone.
+    assert_eq!((near, remote), (vec![], relay));
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn refused_conversation_is_recorded_with_reason() {
 fn conversation_ends_with_gateway_session() {
     let mut world = World::new(Carriage::DIRECT);
     world.talk(b"any");
-    let peer = world.hosts.at(4).inbound.values().next().unwrap().far;
+    let peer = world.hosts.at(4).inbound.values().next().unwrap().remote;
     let now = world.hosts.now;
     world.hosts.at(4).sessions.close(peer);
     world.hosts.at(4).dispatch(now);
@@ -179,7 +184,7 @@ fn conversation_ends_with_gateway_session() {
     let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
     assert_eq!((record.outcome, record.ended_by), (Outcome::Gone, EndedBy::Upstream));
     let near = world.hosts.at(1).sessions.public().to_string();
-    assert_eq!((record.gateway.as_ref(), record.far.as_ref()), (Some(&near), Some(&near)));
+    assert_eq!((record.gateway.as_ref(), record.remote.as_ref()), (Some(&near), Some(&near)));
     assert!(record.grant.is_some() && record.flow_up.is_none());
 }
 

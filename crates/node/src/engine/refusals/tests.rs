@@ -26,12 +26,12 @@ fn refusal(what: &str, by: u8, reason: Refusal) -> (String, String, String) {
     (what.to_owned(), identity(by).public().to_string(), reason.to_string())
 }
 
-/// Returns a gateway, two relays in a row, and a far gateway.
-fn hosts(relays: [NodeConfig; 2], far: NodeConfig) -> Hosts {
+/// Returns a gateway, two relays in a row, and a remote gateway.
+fn hosts(relays: [NodeConfig; 2], remote: NodeConfig) -> Hosts {
     let [first, second] = relays;
-    let mut hosts = Hosts::new([(1, gateway(1)), (2, first), (3, second), (4, far)]);
-    let (relays, far) = ([2, 3].map(|number| hosts.hop(number)), hosts.hop(4));
-    hosts.register(1, forwarded(far, relays.to_vec()));
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, first), (3, second), (4, remote)]);
+    let (relays, remote) = ([2, 3].map(|number| hosts.hop(number)), hosts.hop(4));
+    hosts.register(1, forwarded(remote, relays.to_vec()));
     hosts.pass(Duration::from_secs(4));
     hosts
 }
@@ -45,7 +45,7 @@ fn refusing_relay_is_reported() {
 }
 
 #[test]
-fn far_refusal_of_path_is_reported() {
+fn remote_refusal_of_path_is_reported() {
     let mut hosts = hosts([anybody(2), anybody(3)], closed(4));
     assert_eq!(shown(&mut hosts), [refusal("path", 4, Refusal::NotAllowed)]);
 }
@@ -59,8 +59,8 @@ fn allowed_path_is_not_refused() {
 #[test]
 fn refused_conversation_is_reported() {
     let mut hosts = Hosts::new([(1, gateway(1)), (4, closed(4))]);
-    let far = hosts.hop(4);
-    let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+    let remote = hosts.hop(4);
+    let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(remote, Vec::new()) };
     let flow = hosts.register(1, delivery);
     hosts.pass(Duration::from_secs(1));
     let (now, engine) = (hosts.now, hosts.at(1));

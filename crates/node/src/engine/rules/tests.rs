@@ -1,4 +1,4 @@
-//! Relays and far endpoints that become known while a node runs.
+//! Relays and remote endpoints that become known while a node runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ fn hop(port: u16, number: u8) -> Hop {
 #[test]
 fn relays_of_later_flows_are_no_destinations() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2))]);
-    let (far, relay, other) = (hop(7001, 9), hop(7002, 8), hop(7003, 7));
-    for known in [far, relay, other] {
+    let (remote, relay, other) = (hop(7001, 9), hop(7002, 8), hop(7003, 7));
+    for known in [remote, relay, other] {
         assert_eq!(asked(&mut hosts, known.address), Ok(()));
     }
-    hosts.register(1, forwarded(far, vec![relay]));
+    hosts.register(1, forwarded(remote, vec![relay]));
     let rules = Arc::clone(&hosts.at(1).config);
     for _ in 0..2 {
-        assert!(is_relay(&asked(&mut hosts, far.address)));
+        assert!(is_relay(&asked(&mut hosts, remote.address)));
         assert!(is_relay(&asked(&mut hosts, relay.address)));
         assert_eq!(asked(&mut hosts, other.address), Ok(()));
         // Nor after rules were reloaded.
@@ -46,12 +46,12 @@ fn relays_of_later_flows_are_no_destinations() {
 #[test]
 fn members_are_no_destinations() {
     let mut hosts = Hosts::new([(1, gateway(1))]);
-    let (relay, near, registry, far) = (hop(7001, 9), hop(7002, 8), hop(7003, 7), hop(7004, 6));
+    let (relay, near, registry, remote) = (hop(7001, 9), hop(7002, 8), hop(7003, 7), hop(7004, 6));
     let (address, identity) = (near.address, near.identity);
     let endpoint = Member {
         id: "berlin".to_owned(),
-        address: far.address,
-        identity: far.identity,
+        address: remote.address,
+        identity: remote.identity,
         relays: vec![Near { address, identity, round_trip: None }],
     };
     let further = hop(7005, 6).address;
@@ -59,11 +59,11 @@ fn members_are_no_destinations() {
         relays: vec![relay],
         registry: Some(registry),
         endpoints: vec![endpoint],
-        further: [(far.identity, vec![further])].into(),
+        further: [(remote.identity, vec![further])].into(),
     };
     let now = hosts.now;
     hosts.at(1).set_members(now, members);
-    let known = [relay, near, registry, far].map(|known| known.address);
+    let known = [relay, near, registry, remote].map(|known| known.address);
     for known in known.into_iter().chain([further]) {
         assert!(is_relay(&asked(&mut hosts, known)), "{known}");
     }

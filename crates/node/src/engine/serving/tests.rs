@@ -11,11 +11,11 @@ use super::{IDLE, MOST_FOR_ONE};
 /// Returns the relay of a gateway's open path over relay 2 to endpoint 4, and the path's label
 /// there.
 fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
-    let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    hosts.register(number, forwarded(far, vec![relay]));
+    let (relay, remote) = (hosts.hop(2), hosts.hop(4));
+    hosts.register(number, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(1));
     let engine = hosts.at(number);
-    let label = engine.fars.values().find_map(|far| far.label).unwrap();
+    let label = engine.remotes.values().find_map(|remote| remote.label).unwrap();
     engine.labels.get(label).unwrap().way_back().unwrap()
 }
 

@@ -27,10 +27,10 @@ fn leaves(service: Service) -> (u64, u64) {
     let mut hosts = Hosts::new([(1, near), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))]);
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
-    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let (relays, remote) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 500, in_order: false, fragment: false };
-    let delivery = DeliveryPolicy { carriage, ..forwarded(far, relays) };
+    let delivery = DeliveryPolicy { carriage, ..forwarded(remote, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     // Paths open, and their MTUs are found.

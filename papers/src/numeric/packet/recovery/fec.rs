@@ -400,8 +400,8 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
             "on {biased:.0} % of paths; {measured:.0}, {arq:.0} and {wide:.0} counted otherwise"
         ),
     );
-    let far = |count| over(&|run| risen(run, count, last, PAPER_MOST.0));
-    let [biased, measured, arq, wide] = Count::ALL.map(far);
+    let remote = |count| over(&|run| risen(run, count, last, PAPER_MOST.0));
+    let [biased, measured, arq, wide] = Count::ALL.map(remote);
     add_finding(
         "over 100 % FEC it goes up by more than 160 % on 10 % of paths",
         biased >= PAPER_MOST.1,
