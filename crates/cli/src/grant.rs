@@ -159,7 +159,7 @@ fn parse_moment(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Reads a key file, which others may not read.
-fn secret(file: &Path) -> anyhow::Result<impl std::ops::Deref<Target = String>> {
+pub(crate) fn secret(file: &Path) -> anyhow::Result<impl std::ops::Deref<Target = String>> {
     /// Far longer than a key.
     const MOST_BYTES: usize = 4096;
     Ok(tradewind_net::secret_file::read(file, MOST_BYTES)?)

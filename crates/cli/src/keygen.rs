@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tradewind_grant::{IdentityKey, OperatorKey};
 
-use crate::output::{self, Outcome};
+use crate::grant::secret;
+use crate::output::{self, OrBadFile as _, Outcome};
 
 #[derive(clap::Args)]
 pub(crate) struct KeygenArgs {
@@ -16,6 +17,9 @@ pub(crate) struct KeygenArgs {
     kind: Kind,
     /// File for the secret half; must not exist yet. The public half goes to standard output
     file: PathBuf,
+    /// Make no key: print the public half of the key in FILE
+    #[arg(long)]
+    public: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -27,6 +31,9 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &KeygenArgs) -> Outcome {
+    if args.public {
+        return show_public(args);
+    }
     let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
     let (secret, public) = match args.kind {
         Kind::Identity => {
@@ -40,6 +47,17 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
     };
     write_secret(&args.file, &secret)?;
     output::line(public)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_public(args: &KeygenArgs) -> Outcome {
+    let secret = secret(&args.file)?;
+    let secret = secret.trim();
+    let public = match args.kind {
+        Kind::Identity => secret.parse().map(|key: IdentityKey| key.public().to_string()),
+        Kind::Operator => secret.parse().map(|key: OperatorKey| key.public().to_string()),
+    };
+    output::line(public.or_bad(&args.file)?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -33,7 +33,7 @@ mod socks_udp;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
@@ -115,7 +115,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
+    let matches = take_negative_numbers(Cli::command()).try_get_matches();
+    let command = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command,
         Err(answer) => return answer_usage(&answer),
     };
@@ -150,6 +151,11 @@ fn main() -> ExitCode {
     });
     tradewind_telemetry::flush_logs();
     code
+}
+
+/// Has the command and those below it take `-1` as a value, so that the error names its argument.
+fn take_negative_numbers(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(take_negative_numbers)
 }
 
 /// Prints the answer of the argument parser: help and version as they are, an error in one line.

@@ -25,7 +25,7 @@ fn tradewind(arguments: &[&str], directory: &Path) -> Output {
 }
 
 /// Arguments of every command that reads a file, without the file.
-const READERS: [&[&str]; 10] = [
+const READERS: [&[&str]; 11] = [
     &["relay", "--config"],
     &["gateway", "--config"],
     &["grant", "issue", "--key"],
@@ -36,7 +36,18 @@ const READERS: [&[&str]; 10] = [
     &["probe", "rate", "127.0.0.1:1", "--secret"],
     &["probe", "responder", "--listen", "127.0.0.1:0", "--secret"],
     &["grant", "issue", "--key", "operator.key"],
+    &["keygen", "identity", "--public"],
 ];
+
+#[test]
+fn public_half_is_printed_again() {
+    let files = Files::new("public");
+    for kind in ["identity", "operator"] {
+        let public = keygen(&files, kind, kind);
+        assert_eq!(files.prints(&["keygen", kind, kind, "--public"]).trim(), public);
+    }
+    files.refuses(&["keygen", "identity", "operator", "--public"], "tradewind: operator: ");
+}
 
 #[test]
 fn unreadable_files_are_named() {
@@ -77,7 +88,8 @@ fn wrong_usage_takes_one_line_and_status_2() {
         (vec!["lab", "exec", "a b", "--", "true"], "not `a b`"),
         (vec!["lab", "exec", "tokyo", "--", ""], "the COMMAND is empty"),
         (vec!["lab", "set", "a,b"], "<KEY=VALUE>"),
-        (vec!["demo", "--seed", "-1"], "-1"),
+        (vec!["demo", "--seed", "-1"], "'-1' for '--seed"),
+        (vec!["plan", "problem.toml", "--budget", "-1"], "'-1' for '--budget"),
     ] {
         files.refuses(&arguments, expected);
         assert_eq!(tradewind(&arguments, &files.0).status.code(), Some(2), "{arguments:?}");

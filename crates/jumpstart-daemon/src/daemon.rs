@@ -12,7 +12,7 @@ use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::jumpstart::ProgramEvent;
 use tradewind_net::signals::Signals;
-use tradewind_net::{NetError, sandbox};
+use tradewind_net::{NetError, sandbox, systemd};
 use tradewind_telemetry::{Health, Registry, Server, serve};
 use tradewind_units::{Duration, Segments, Timestamp};
 
@@ -24,7 +24,6 @@ use crate::count_log::CountLog;
 use crate::hints::HintFile;
 use crate::kernel;
 use crate::metrics::Metrics;
-use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
 use crate::receive;
 use crate::switch::Switch;
@@ -163,7 +162,7 @@ impl Daemon {
     /// # Errors
     /// When the kernel refuses to wait, or to remove what was set.
     pub fn run(self, stop: &Signals) -> Result<(), DaemonError> {
-        notify::ready();
+        notify("READY=1");
         let ends = || match stop.read() {
             Ok(Some(signal)) if !signal.ends => {
                 tracing::warn!("{} has no meaning here and is ignored", signal.name);
@@ -172,7 +171,7 @@ impl Daemon {
             Ok(None) => false,
             Ok(Some(_)) | Err(_) => true,
         };
-        self.run_until((stop, &ends), &Watchdog::of_this_process()).map(drop)
+        self.run_until((stop, &ends), systemd::watchdog_interval()).map(drop)
     }
 
     /// Runs until `stop` has input that ends it; then removes everything that it set, and returns
@@ -180,9 +179,9 @@ impl Daemon {
     pub(crate) fn run_until(
         mut self,
         stop: (&impl AsFd, &dyn Fn() -> bool),
-        watchdog: &Watchdog,
+        watchdog_interval: Option<Duration>,
     ) -> Result<Box<dyn Actuator>, DaemonError> {
-        let ended = self.rounds(stop, watchdog);
+        let ended = self.rounds(stop, watchdog_interval);
         let swept = self.actuator.sweep();
         ended?;
         tracing::info!(removed = swept?, "ended; everything starts by default again");
@@ -192,7 +191,7 @@ impl Daemon {
     fn rounds(
         &mut self,
         (stop, ends): (&impl AsFd, &dyn Fn() -> bool),
-        watchdog: &Watchdog,
+        watchdog_interval: Option<Duration>,
     ) -> Result<(), DaemonError> {
         let mut wait = Epoll::new()?;
         wait.watch(stop, STOP)?;
@@ -210,9 +209,11 @@ impl Daemon {
                 heart.heartbeat();
                 next = now + self.interval;
             }
-            watchdog.heartbeat();
-            let left = next.since(monotonic());
-            let left = watchdog.rest().map_or(left, |rest| left.min(rest));
+            let mut left = next.since(monotonic());
+            if let Some(interval) = watchdog_interval {
+                notify("WATCHDOG=1");
+                left = left.min(interval);
+            }
             let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
             if tokens.contains(&STOP) && ends() {
                 return Ok(());
@@ -446,6 +447,13 @@ impl Daemon {
             "arms": self.learner.arms(),
             "destinations": known.iter().map(|known| self.shown(known)).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Notifies systemd, if it requested notifications; a failure is logged.
+fn notify(state: &str) {
+    if let Err(error) = systemd::notify(state) {
+        tracing::warn!(%error, state, "systemd could not be notified");
     }
 }
 

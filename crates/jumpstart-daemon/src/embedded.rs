@@ -19,7 +19,6 @@ use tradewind_telemetry::Registry;
 use crate::actuate::Actuator;
 use crate::control::Control;
 use crate::metrics::Metrics;
-use crate::notify::Watchdog;
 use crate::{Daemon, DaemonError};
 use tradewind_config::JumpstartConfig;
 
@@ -175,7 +174,7 @@ fn learn(
             return None;
         }
     };
-    let ended = daemon.run_until((rung, &|| true), &Watchdog::default());
+    let ended = daemon.run_until((rung, &|| true), None);
     ended.inspect_err(|error| tracing::error!("jump-start has ended: {error}")).ok()
 }
 

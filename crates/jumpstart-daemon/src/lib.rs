@@ -21,7 +21,6 @@
 //! | `hints` | standing hints by file |
 //! | [`control`] | requests and commands from the command line |
 //! | [`switch`] | the kill switch |
-//! | [`notify`] | notification of systemd that it is ready and alive |
 //! | [`kernel`] | the configuration as the kernel takes it |
 //! | `metrics` | counters and gauges |
 //! | `count_log` | rate-limited logging of a count |
@@ -36,7 +35,6 @@ pub mod error;
 mod hints;
 pub mod kernel;
 mod metrics;
-pub mod notify;
 pub mod observe;
 mod receive;
 pub mod switch;

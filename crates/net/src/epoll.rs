@@ -1,7 +1,9 @@
 //! Waiting for many descriptors, with a deadline in nanoseconds.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::sys::epoll::{self, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use tradewind_units::Duration;
 
 use crate::error::{NetError, Result};
@@ -13,7 +15,7 @@ const BATCH: usize = 256;
 /// An epoll set of descriptors that are watched for input, each with a token.
 #[derive(Debug)]
 pub struct Epoll {
-    descriptor: OwnedFd,
+    set: epoll::Epoll,
     events: Vec<libc::epoll_event>,
 }
 
@@ -23,14 +25,9 @@ impl Epoll {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn new() -> Result<Self> {
-        // SAFETY: takes one flag; the descriptor it returns is new and ours alone.
-        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if raw < 0 {
-            return Err(NetError::last_os("make an epoll set"));
-        }
-        // SAFETY: `raw` was just made and is owned by nobody else.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
-        Ok(Self { descriptor, events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH] })
+        let set = epoll::Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+        let set = set.map_err(|error| NetError::system("make an epoll set", error))?;
+        Ok(Self { set, events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH] })
     }
 
     /// Watches `source` for input (level-triggered); `token` identifies it.
@@ -38,20 +35,13 @@ impl Epoll {
     /// # Errors
     /// When `source` cannot be watched, or already is.
     pub fn watch(&self, source: &impl AsFd, token: u64) -> Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
-        let (set, fd) = (self.descriptor.as_raw_fd(), source.as_fd().as_raw_fd());
-        // SAFETY: both descriptors are open, and `event` lives through the call.
-        if unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event) } != 0 {
-            return Err(NetError::last_os("watch a descriptor"));
-        }
-        Ok(())
+        let added = self.set.add(source, EpollEvent::new(EpollFlags::EPOLLIN, token));
+        added.map_err(|error| NetError::system("watch a descriptor", error))
     }
 
     /// Stops watching `source`; without effect if it was not watched.
     pub fn forget(&self, source: &impl AsFd) {
-        let (set, fd) = (self.descriptor.as_raw_fd(), source.as_fd().as_raw_fd());
-        // SAFETY: both descriptors are open; this request takes no event.
-        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        let _not_watched = self.set.delete(source);
     }
 
     /// Waits for input, for at most `timeout`, or without limit. Returns the tokens that have
@@ -59,6 +49,7 @@ impl Epoll {
     ///
     /// # Errors
     /// When the kernel lacks epoll_pwait2 (before Linux 5.11).
+    // `nix` has epoll_wait alone, whose timeouts are whole milliseconds.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<impl Iterator<Item = u64> + '_> {
         let time = timeout.map(|span| libc::timespec {
             tv_sec: span.as_secs().min(i64::MAX as u64) as i64,
@@ -68,7 +59,7 @@ impl Epoll {
         // SAFETY: `events` has space for BATCH events, `time` outlives the call, no signal mask.
         let count = unsafe {
             libc::epoll_pwait2(
-                self.descriptor.as_raw_fd(),
+                self.set.0.as_raw_fd(),
                 self.events.as_mut_ptr(),
                 BATCH as libc::c_int,
                 time_pointer,
@@ -94,9 +85,7 @@ impl Epoll {
 
 /// A waker (eventfd): one thread wakes another that waits on its [`Epoll`].
 #[derive(Debug)]
-pub struct Waker {
-    descriptor: OwnedFd,
-}
+pub struct Waker(EventFd);
 
 impl Waker {
     /// Creates a waker without a pending wake-up.
@@ -104,33 +93,27 @@ impl Waker {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn new() -> Result<Self> {
-        // SAFETY: plain numbers; the descriptor it returns is new and ours alone.
-        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if raw < 0 {
-            return Err(NetError::last_os("make an eventfd"));
-        }
-        // SAFETY: `raw` was just made and is owned by nobody else.
-        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(raw) } })
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let made = EventFd::from_flags(flags).map(Self);
+        made.map_err(|error| NetError::system("make an eventfd", error))
     }
 
     /// Sends a wake-up: the descriptor has input until [`Waker::silence`].
     pub fn ring(&self) {
-        let one = 1u64.to_ne_bytes();
         // A full counter is already readable, so a failed write changes nothing.
-        let _ = nix::unistd::write(&self.descriptor, &one);
+        let _ = self.0.write(1);
     }
 
     /// Clears the input.
     pub fn silence(&self) {
-        let mut counter = [0u8; 8];
         // Nothing to read means that it is clear already.
-        let _ = nix::unistd::read(&self.descriptor, &mut counter);
+        let _ = self.0.read();
     }
 }
 
 impl AsFd for Waker {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

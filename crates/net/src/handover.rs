@@ -1,16 +1,12 @@
-//! Listening sockets inherited from the previous process, or from systemd.
+//! Listening sockets inherited from the previous process.
 //!
 //! A successor is started with one end of a local socket, over which the listeners are passed and
-//! the two processes agree who serves. systemd's convention is that of sd_listen_fds(3):
-//! `LISTEN_PID`, `LISTEN_FDS`, descriptors from 3 on; notifications to it follow sd_notify(3).
+//! the two processes agree who serves.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -135,24 +131,8 @@ pub fn is_ready() {
     drop(hold(None));
 }
 
-/// Returns the listeners that systemd passed to this process. Later calls return none.
-#[must_use]
-pub fn passed_by_systemd() -> Vec<TcpListener> {
-    static TAKEN: AtomicBool = AtomicBool::new(false);
-    let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
-    if number("LISTEN_PID") != i32::try_from(std::process::id()).ok() {
-        return Vec::new();
-    }
-    let count = number("LISTEN_FDS").unwrap_or(0);
-    if TAKEN.swap(true, Ordering::Relaxed) {
-        return Vec::new();
-    }
-    let passed = (FIRST_PASSED..FIRST_PASSED + count).filter_map(|number| take(number).ok());
-    passed.map(TcpListener::from).collect()
-}
-
 /// Takes ownership of a passed descriptor, and closes it in programs that this one starts.
-fn take(number: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn take(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a system call on a number; when it names no descriptor, the call says so.
     if number < FIRST_PASSED || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0
     {
@@ -160,18 +140,4 @@ fn take(number: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: the descriptor is open, was passed to this process by name, and the caller asks once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// Notifies systemd, if it requested notifications: `READY=1`, or `MAINPID=` when another process
-/// is to be watched.
-///
-/// # Errors
-/// When its socket does not take the message.
-pub fn tell_systemd(message: &str) -> io::Result<()> {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
-    let address = match path.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        _ => SocketAddr::from_pathname(&path)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
 }

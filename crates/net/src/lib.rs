@@ -50,6 +50,7 @@ mod sockops;
 pub mod splice;
 pub mod stand_in;
 pub mod sysctl;
+pub mod systemd;
 pub mod tcp;
 pub mod tcp_info;
 pub mod text_file;

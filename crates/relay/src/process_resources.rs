@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
-use tradewind_net::handover::tell_systemd;
+use tradewind_net::systemd;
 use tradewind_telemetry::Health;
 
 use crate::failure::plain;
@@ -89,7 +89,7 @@ impl ProcessResources {
         match passed.hand_over(service) {
             Ok(successor) => {
                 tracing::info!("upgrade: process {successor} serves; open sessions end here");
-                let _nobody_asks = tell_systemd(&format!("MAINPID={successor}"));
+                let _nobody_asks = systemd::notify(&format!("MAINPID={successor}"));
                 // The port is the successor's.
                 drop(lock(&self.telemetry).take());
                 true

@@ -16,8 +16,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_config::{AccessLogConfig, Limits};
 use tradewind_grant::{GrantError, Sighting};
-use tradewind_net::handover::tell_systemd;
 use tradewind_net::jumpstart::OwnSockets;
+use tradewind_net::systemd;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
@@ -262,7 +262,7 @@ impl Server {
         match result {
             Ok(()) => {
                 self.process_resources.health.set_ready();
-                let _nobody_asks = tell_systemd("READY=1");
+                let _nobody_asks = systemd::notify("READY=1");
             }
             Err(_) => shutdown.stop(),
         }

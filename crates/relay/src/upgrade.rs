@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tradewind_grant::{GrantError, Nonce, PublicIdentity, Sighting};
 use tradewind_net::handover::{self, Program};
-use tradewind_net::{NetError, descriptor, tcp};
+use tradewind_net::{NetError, descriptor, systemd, tcp};
 use tradewind_units::{Timestamp, one_line};
 
 use crate::RelayError;
@@ -188,7 +188,7 @@ impl InheritedSockets {
             Some(stream) => receive_sockets(stream)?,
             None => Vec::new(),
         };
-        Ok(Self { sockets, passed_by_systemd: handover::passed_by_systemd(), predecessor })
+        Ok(Self { sockets, passed_by_systemd: systemd::passed_listeners(), predecessor })
     }
 
     /// Takes the listeners of this name; those of systemd are matched by their address alone.

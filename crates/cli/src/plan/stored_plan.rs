@@ -24,7 +24,7 @@ impl StoredPlan {
         let name = file.display().to_string();
         let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;
         let answer: Answer =
-            serde_json::from_str(&text).map_err(|error| BadFile(format!("{name}: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| not_a_plan(&name, &error))?;
         let read = match (instead, &answer.problem) {
             (Some(file), _) => Read::from_file(file, Some(answer.budget))?,
             (None, Some(asked)) => Read::from_asked(asked, Some(answer.budget))?,
@@ -49,6 +49,10 @@ impl StoredPlan {
         }
         Ok(Self { read, problem, plan, packets })
     }
+}
+
+fn not_a_plan(name: &str, error: &serde_json::Error) -> BadFile {
+    BadFile(format!("{name}: expected a plan that `tradewind plan --out` wrote: {error}"))
 }
 
 /// Refuses a plan that does not answer the problem.

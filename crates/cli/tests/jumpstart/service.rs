@@ -30,11 +30,17 @@ fn watchdog_is_notified_between_polls() {
         let length = systemd.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     };
-    assert_eq!(notified(), "READY=1");
+    assert_eq!(notified(), "READY=1\n");
     for _ in 0..5 {
-        assert_eq!(notified(), "WATCHDOG=1");
+        assert_eq!(notified(), "WATCHDOG=1\n");
     }
     assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn unit_enables_the_watchdog() {
+    let unit = include_str!("../../../../systemd/tradewind-jumpstart.service");
+    assert!(unit.contains("\nType=notify\n") && unit.contains("\nWatchdogSec="));
 }
 
 #[test]

@@ -82,6 +82,9 @@ impl Rendezvous {
         if self.relays.len() > MOST_RELAYS {
             return Err(refused("packet_endpoint.rendezvous", "expected at most 8 relays"));
         }
+        if most_alike(self.relays.iter().map(|relay| relay.identity)) > 1 {
+            return Err(refused("packet_endpoint.rendezvous", "expected no relay twice"));
+        }
         if self.deposits.len() > MOST_DEPOSITS {
             return Err(refused("packet", "expected at most 256 with `service = \"rendezvous\"`"));
         }

@@ -123,6 +123,17 @@ fn groups_and_rendezvous_take_several_addresses() {
 }
 
 #[test]
+fn rendezvous_at_one_relay_twice_is_refused() {
+    let [at_two, at_one] = [[3, 4], [3, 3]].map(|relays: [u8; 2]| {
+        let endpoint = format!("rendezvous = [{}]", relays.map(hop).join(", "));
+        gateway(&[], Some(&endpoint))
+    });
+    assert_eq!(at_two.unwrap().rendezvous.relays.len(), 2);
+    let expected = "configuration, `packet_endpoint.rendezvous` (line 2): expected no relay twice";
+    assert_eq!(at_one.unwrap_err(), expected);
+}
+
+#[test]
 fn socks5_udp_has_no_listener() {
     let delivery = |keys: &str| {
         let section = format!("remote = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
