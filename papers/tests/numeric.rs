@@ -273,7 +273,10 @@ fn bad_scenarios_are_refused_with_file_and_place() {
     assert!(refused("trn-scope", "gain = 1.5", "gain = 0").contains("gain: 0 given"));
     assert!(refused("trn-scope", "aws:us-east-1", "aws:us-west-1").contains("each once"));
     assert!(refused("cdd-rtt", "relays_of = \"aws\"", "relays_of = \"moon\"").contains("`moon`"));
-    assert!(refused("jq-cost", "kept_s = [0.3,", "kept_s = [nan,").contains("open.kept_s: NaN"));
+    assert!(
+        refused("jq-cost", "retention_s = [0.3,", "retention_s = [nan,")
+            .contains("open.retention_s: NaN")
+    );
     assert!(refused("jq-cost", "gcp:europe-west1", "gcp:moon1").contains("`gcp:moon1`"));
     assert!(refused("rt-model", "share = 0.54", "share = 0.1").contains("exceeding"));
     assert!(refused("rt-cmax", "senders = 34", "senders = 35").contains("senders: 35"));

@@ -67,12 +67,12 @@ fn lost_frames_arrive_over_the_relays() {
     }
     let record: Value = serde_json::from_str(&text(&run.stdout)).unwrap();
     assert!(row(&record, "video: mean PSNR, without losses") > 30.0);
-    let broken = |way: &str| row(&record, &format!("video: frames broken, outage, {way}"));
+    let broken = |arm: &str| row(&record, &format!("video: frames broken, outage, {arm}"));
     let (direct, forwarded) = (broken("direct"), broken("forwarding"));
     assert!(direct > 90.0 && forwarded < direct / 2.0, "{direct} % and {forwarded} %");
-    let psnr = |way: &str| row(&record, &format!("video: mean PSNR, outage, {way}"));
+    let psnr = |arm: &str| row(&record, &format!("video: mean PSNR, outage, {arm}"));
     assert!(psnr("forwarding") > psnr("direct"), "{record}");
-    let lost = |way: &str| row(&record, &format!("voice: late or lost, outage, {way}"));
+    let lost = |arm: &str| row(&record, &format!("voice: late or lost, outage, {arm}"));
     assert!(lost("direct") > 90.0 && lost("forwarding") < lost("direct"), "{record}");
     files.prints("report record.json --out plot.svg");
     assert!(files.read("plot.svg").contains("<polyline"));

@@ -45,9 +45,9 @@ pub(crate) fn run(traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Res
     let introduce =
         |port: &UdpPort| introduce(port, to, remote).expect("coturn relays on loopback");
     let first = [to];
-    let way = LoadPath::straight(&first, &end).introduced(&head, &introduce);
+    let path = LoadPath::straight(&first, &end).introduced(&head, &introduce);
     let now = |reached| (reached, cpu::of_process(server.child.id()));
-    let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
+    let (counted, arrived_a_second) = traffic::load(traffic, bytes, path, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
     let cpu = (cpu_after? - cpu_before?).as_secs_f64();
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })

@@ -15,7 +15,7 @@ use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 use crate::Outcome;
 use crate::traffic::{self, LoadPath, Traffic, WAIT, port};
 
-/// The way in which a loop receives and sends datagrams.
+/// The method by which a loop receives and sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loop {
     /// Trains, coalesced and split by the kernel: GRO in, GSO out.
@@ -56,8 +56,8 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
         });
         let now = |_| *copied.lock().expect("nobody panics");
         let to = [first_hop];
-        let way = LoadPath::straight(&to, &end);
-        let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
+        let path = LoadPath::straight(&to, &end);
+        let (counted, arrived_a_second) = traffic::load(traffic, bytes, path, span, now);
         stop.store(true, Ordering::Relaxed);
         let [(before, cpu_before), (after, cpu_after)] = counted;
         let cpu = (cpu_after - cpu_before).as_secs_f64();

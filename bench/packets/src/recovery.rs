@@ -117,17 +117,17 @@ pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     let to = ends.each_ref().map(|end| end.address());
     let near = Node::start(near(1, carried.carriage(), (relay.address(), wire), &to)?)?;
     let application = UdpSocket::bind("127.0.0.1:0")?;
-    let (begun, entrances) = (Instant::now(), near.local_addresses().to_vec());
+    let (begun, listeners) = (Instant::now(), near.local_addresses().to_vec());
     let is_served = || match carried {
         Carried::Coding => relay.snapshot().repairs > 100,
-        _ => relay.snapshot().kept > 100,
+        _ => relay.snapshot().cached > 100,
     };
     let mut answered = 0;
     while answered < ANSWERS {
         if begun.elapsed() > TIMEOUT {
             bail!("{answered} packets came back in {TIMEOUT:?}: {:?}", relay.snapshot());
         }
-        for source in &entrances {
+        for source in &listeners {
             application.send_to(&[0; BYTES], *source)?;
         }
         std::thread::sleep(GAP);

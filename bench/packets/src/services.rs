@@ -37,7 +37,7 @@ impl Carried {
     }
 }
 
-/// The way in which packets reach the relay.
+/// The source and grouping of the packets that reach the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feed {
     /// In trains, made by one gateway.
@@ -142,11 +142,11 @@ pub(crate) fn run(
     let remote = Node::start(plain(REMOTE, &[RELAY]))?;
     let ends = Ends { remote: remote.address(), end: end.address() };
     let gateways = relay.gateways(carried, feed, ends)?;
-    let entrances: Vec<SocketAddr> =
+    let listeners: Vec<SocketAddr> =
         gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
     let now = |_| (relay.node.snapshot().received, relay.times());
-    let way = LoadPath::straight(&entrances, &end);
-    let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
+    let path = LoadPath::straight(&listeners, &end);
+    let (counted, arrived_a_second) = traffic::load(traffic, bytes, path, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
     let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
     let cpu = (all(cpu_after?) - all(cpu_before?)).as_secs_f64();
@@ -175,7 +175,7 @@ fn run_straight(
     let sources = Sources::default();
     let introduce = |port: &_| sources.open(port, hops).expect("the relay opens paths");
     let head = |port: &_, train: &mut [u8], segment| sources.head(port, train, segment);
-    let way =
+    let path =
         LoadPath::straight(&first_hop, &nobody).introduced(&HEAD, &introduce).with_heads(&head);
     let (stop, arrived, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     let now = |_| {
@@ -185,7 +185,7 @@ fn run_straight(
     let (counted, _) = std::thread::scope(|scope| {
         scope.spawn(|| straight::end(end, &arrived, &stop));
         let _stop = StopAtEnd(&stop);
-        traffic::load(traffic, bytes, way, span, now)
+        traffic::load(traffic, bytes, path, span, now)
     });
     let [(first, before, cpu_before, arrived_before), (last, after, cpu_after, arrived_after)] =
         counted;
@@ -215,7 +215,7 @@ fn start_gateway(
 
 /// Returns the number of packets that a relay has carried: forwarded, kept, or coded.
 fn carried(counts: Snapshot) -> u64 {
-    counts.forwarded + counts.kept + counts.repairs
+    counts.forwarded + counts.cached + counts.repairs
 }
 
 /// Sends until the relay carries the packets.

@@ -106,18 +106,18 @@ struct Arrivals {
 pub(crate) fn load<T>(
     traffic: Traffic,
     bytes: usize,
-    way: LoadPath<'_>,
+    path: LoadPath<'_>,
     span: Duration,
     measured: impl Fn(u64) -> T,
 ) -> ([T; 2], f64) {
     let (stop, arrivals) = (AtomicBool::new(false), Arrivals::default());
     let ports = traffic.senders();
-    ports.iter().for_each(way.introduce);
+    ports.iter().for_each(path.introduce);
     let received = || arrivals.received.load(Ordering::Relaxed);
     let ask = || measured(received() + arrivals.overrun.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        scope.spawn(|| drain(way.end, &stop, &arrivals));
-        scope.spawn(|| send(&ports, traffic, bytes, way, &stop));
+        scope.spawn(|| drain(path.end, &stop, &arrivals));
+        scope.spawn(|| send(&ports, traffic, bytes, path, &stop));
         std::thread::sleep(span / 5);
         let (first, begun, before) = (ask(), Instant::now(), received());
         std::thread::sleep(span);
@@ -144,15 +144,15 @@ fn drain(port: &UdpPort, stop: &AtomicBool, arrivals: &Arrivals) {
     }
 }
 
-fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: LoadPath<'_>, stop: &AtomicBool) {
-    let (mut outgoing, mut turns) = (SendBatch::new(1), way.to.iter().cycle());
-    let segment = way.head.len() + bytes;
-    let datagram = [way.head, &vec![0; bytes]].concat();
+fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, path: LoadPath<'_>, stop: &AtomicBool) {
+    let (mut outgoing, mut turns) = (SendBatch::new(1), path.to.iter().cycle());
+    let segment = path.head.len() + bytes;
+    let datagram = [path.head, &vec![0; bytes]].concat();
     let mut train = datagram.repeat(traffic.in_a_row());
     while !stop.load(Ordering::Relaxed) {
         for port in ports {
             let Some(to) = turns.next() else { return };
-            (way.write_heads)(port, &mut train, segment);
+            (path.write_heads)(port, &mut train, segment);
             for datagram in train.chunks(segment) {
                 if let Some(buffer) = outgoing.push(*to, segment) {
                     buffer.copy_from_slice(datagram);

@@ -1,4 +1,4 @@
-//! The ways in which a client opens a session through each subject.
+//! The methods by which a client opens a session through each subject.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -318,7 +318,7 @@ impl Running {
         }
     }
 
-    /// Returns the way in which one client thread opens sessions.
+    /// Returns the method by which one client thread opens sessions.
     pub(crate) fn access(&self, keys: &Keys) -> anyhow::Result<Access> {
         Ok(match self.subject {
             Subject::Direct => Access::Direct,
@@ -370,9 +370,9 @@ struct Process {
 }
 
 impl Process {
-    fn haproxy(settings: HaproxySettings, ways: &[(SocketAddr, SocketAddr)]) -> Self {
-        let address = ways.last().expect("a proxy leads somewhere").0;
-        let config = haproxy_config(settings, ways);
+    fn haproxy(settings: HaproxySettings, proxies: &[(SocketAddr, SocketAddr)]) -> Self {
+        let address = proxies.last().expect("a proxy leads somewhere").0;
+        let config = haproxy_config(settings, proxies);
         Self { arguments: &["-db", "-f", "/dev/stdin"], config, address }
     }
 }
@@ -401,8 +401,8 @@ fn processes_of(subject: Subject, settings: Settings, start: Start<'_>) -> Vec<P
             address: Port::Echo.at_proxy(),
         }],
         Subject::Haproxy => {
-            let ways = Port::ALL.map(|port| (port.at_proxy(), port.behind_relay()));
-            vec![Process::haproxy(settings.haproxy, &ways)]
+            let proxies = Port::ALL.map(|port| (port.at_proxy(), port.behind_relay()));
+            vec![Process::haproxy(settings.haproxy, &proxies)]
         }
         Subject::Tradewind => vec![relay(0, settings.relay.workers, "none")],
         Subject::Chain => chain(1, "none"),
@@ -438,10 +438,10 @@ fn nginx_config(workers: usize) -> String {
     )
 }
 
-fn haproxy_config(settings: HaproxySettings, ways: &[(SocketAddr, SocketAddr)]) -> String {
+fn haproxy_config(settings: HaproxySettings, proxies: &[(SocketAddr, SocketAddr)]) -> String {
     let HaproxySettings { threads, splice, pipe_kib } = settings;
     let splice = if splice { " option splice-request\n option splice-response\n" } else { "" };
-    let listeners: Vec<String> = (ways.iter())
+    let listeners: Vec<String> = (proxies.iter())
         .map(|(listen, server)| {
             let port = listen.port();
             format!("listen on-{port}\n bind {listen} backlog 4096\n server s {server}\n")

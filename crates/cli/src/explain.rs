@@ -82,7 +82,7 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
     table::print(&["leg", "bound by", "RTT ms", "Mbit/s", ""], &legs, 2)?;
     let rows: Vec<Vec<String>> = (explanation.alternatives.iter().enumerate())
         .filter(|(place, other)| {
-            *place < most || other.path.is_empty() || other.verdict == Verdict::Taken
+            *place < most || other.path.is_empty() || other.verdict == Verdict::Selected
         })
         .map(|(_, other)| alternative_row(other, types))
         .collect();
@@ -185,13 +185,13 @@ fn has_types(explanation: &Explanation) -> bool {
 /// Returns the reason why the flow is not faster, in words.
 fn reason(explanation: &Explanation) -> String {
     let faster = explanation.alternatives.iter().filter(|other| other.gain_s > 0.0);
-    let first = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);
+    let first = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Selected);
     match first {
         Some(Verdict::Budget) => "the budget keeps it from faster paths".to_owned(),
         Some(Verdict::Capacity) => "its relays' capacity keeps it from faster paths".to_owned(),
         Some(Verdict::Dearer) => "faster paths cost more, and cost is the objective".to_owned(),
         Some(Verdict::Missed) => "a faster path is affordable: the algorithm missed it".to_owned(),
-        Some(Verdict::Deadline | Verdict::NoBetter | Verdict::Taken) | None => {
+        Some(Verdict::Deadline | Verdict::NoBetter | Verdict::Selected) | None => {
             format!("no path is faster; what binds it: {}", explanation.binding)
         }
     }
@@ -199,7 +199,7 @@ fn reason(explanation: &Explanation) -> String {
 
 fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Taken => "taken",
+        Verdict::Selected => "selected",
         Verdict::NoBetter => "no better",
         Verdict::Budget => "over the budget",
         Verdict::Capacity => "a relay is too small",

@@ -98,15 +98,22 @@ fn section(page: &mut String, command: &Command, level: usize, shared: &[String]
     }
 }
 
+/// The row of an option, and the number of commands that have it.
+struct OptionRow {
+    name: String,
+    row: String,
+    count: usize,
+}
+
 /// Returns the rows of the options that several commands have, in the order of their appearance. Of
 /// options of one name with different meanings, the most frequent is among them.
 fn shared_rows(whole: &Command) -> Vec<String> {
-    fn add(options: &mut Vec<(String, String, usize)>, command: &Command) {
+    fn add(options: &mut Vec<OptionRow>, command: &Command) {
         for option in arguments(command).filter(|argument| !argument.is_positional()) {
             let new = row(option);
-            match options.iter_mut().find(|(_, row, _)| *row == new) {
-                Some((_, _, count)) => *count += 1,
-                None => options.push((option.to_string(), new, 1)),
+            match options.iter_mut().find(|known| known.row == new) {
+                Some(known) => known.count += 1,
+                None => options.push(OptionRow { name: option.to_string(), row: new, count: 1 }),
             }
         }
         for command in shown(command) {
@@ -115,15 +122,17 @@ fn shared_rows(whole: &Command) -> Vec<String> {
     }
     let mut options = Vec::new();
     add(&mut options, whole);
-    let is_first = |index: usize, name: &str, count: usize| {
-        let mut others = options.iter().enumerate().filter(|(_, (other, _, _))| other == name);
-        others.all(|(at, (_, _, other))| *other < count || (*other == count && at >= index))
+    let is_first = |index: usize, option: &OptionRow| {
+        let mut others = options.iter().enumerate().filter(|(_, other)| other.name == option.name);
+        others.all(|(at, other)| {
+            other.count < option.count || (other.count == option.count && at >= index)
+        })
     };
     let shared = options
         .iter()
         .enumerate()
-        .filter(|(index, (name, _, count))| *count > 1 && is_first(*index, name, *count));
-    shared.map(|(_, (_, row, _))| row.clone()).collect()
+        .filter(|(index, option)| option.count > 1 && is_first(*index, option));
+    shared.map(|(_, option)| option.row.clone()).collect()
 }
 
 /// Returns the commands of a command that help shows, without `help` itself.

@@ -68,9 +68,9 @@ impl From {
             Format::Json => output::json(&report)?,
             Format::Table => print(&report)?,
         }
-        let is_fit = |way: &WayReport| way.chosen && way.state.as_deref() != Some("dead");
+        let is_fit = |option: &WayReport| option.chosen && option.state.as_deref() != Some("dead");
         let are_fit = |rule: &RuleReport| {
-            rule.ways.iter().any(is_fit) || rule.ways.iter().all(|way| way.kind == "refuse")
+            rule.ways.iter().any(is_fit) || rule.ways.iter().all(|option| option.kind == "refuse")
         };
         let all_fit = report.rules.iter().all(are_fit);
         Ok(if all_fit { ExitCode::SUCCESS } else { output::FAILED.into() })
@@ -120,18 +120,18 @@ impl From {
 
 /// Returns whether it is a path over relays that the gateway does not probe, since it has no
 /// alternative.
-fn is_unprobed(way: &WayReport) -> bool {
-    way.kind == "relays" && way.state.is_none()
+fn is_unprobed(option: &WayReport) -> bool {
+    option.kind == "relays" && option.state.is_none()
 }
 
 /// Replaces paths that the gateway does not probe by the results of probes from here.
 fn fill_in(report: &mut PathsReport, probed: &PathsReport) {
-    let ways = report.rules.iter_mut().flat_map(|rule| &mut rule.ways);
-    for way in ways.filter(|way| is_unprobed(way)) {
+    let options = report.rules.iter_mut().flat_map(|rule| &mut rule.ways);
+    for option in options.filter(|option| is_unprobed(option)) {
         let mut found = probed.rules.iter().flat_map(|rule| &rule.ways);
-        if let Some(found) = found.find(|found| found.relays == way.relays) {
-            let cause = format!("the only way; probed from here: {}", found.cause);
-            *way = WayReport { chosen: way.chosen, cause, ..found.clone() };
+        if let Some(found) = found.find(|found| found.relays == option.relays) {
+            let cause = format!("the only path; probed from here: {}", found.cause);
+            *option = WayReport { chosen: option.chosen, cause, ..found.clone() };
         }
     }
 }
@@ -181,9 +181,9 @@ fn print(report: &PathsReport) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for rule in &report.rules {
         let destination = rule.destination.as_deref().unwrap_or("(default)");
-        for (index, way) in rule.ways.iter().enumerate() {
+        for (index, option) in rule.ways.iter().enumerate() {
             let first = if index == 0 { destination } else { "" };
-            rows.push(row(first, way));
+            rows.push(row(first, option));
         }
     }
     let heading = ["destination", "", "path", "state", "why", "RTT ms", "legs ms"];
@@ -195,18 +195,18 @@ fn print(report: &PathsReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(destination: &str, way: &WayReport) -> Vec<String> {
-    let names: Vec<_> = way.relays.iter().map(|relay| relay.name.as_str()).collect();
-    let path = if names.is_empty() { way.kind.clone() } else { names.join(" > ") };
+fn row(destination: &str, option: &WayReport) -> Vec<String> {
+    let names: Vec<_> = option.relays.iter().map(|relay| relay.name.as_str()).collect();
+    let path = if names.is_empty() { option.kind.clone() } else { names.join(" > ") };
     let ms = |ms: &f64| format!("{ms:.1}");
-    let legs: Vec<_> = way.legs_ms.iter().map(ms).collect();
+    let legs: Vec<_> = option.legs_ms.iter().map(ms).collect();
     vec![
         destination.to_owned(),
-        if way.chosen { ">" } else { "" }.to_owned(),
+        if option.chosen { ">" } else { "" }.to_owned(),
         path,
-        way.state.clone().unwrap_or_default(),
-        way.cause.clone(),
-        way.rtt_ms.as_ref().map(ms).unwrap_or_default(),
+        option.state.clone().unwrap_or_default(),
+        option.cause.clone(),
+        option.rtt_ms.as_ref().map(ms).unwrap_or_default(),
         legs.join(" + "),
     ]
 }

@@ -70,7 +70,7 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
         "why",
         "packets",
         "copies",
-        "kept",
+        "cached",
         "in-stream",
         "cross-stream",
         "late",
@@ -91,7 +91,7 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
         output::note(format!("refused: the {what} to {remote}, by {by}: {reason}"));
     }
     output::note(
-        "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, \
+        "cached, in-stream, cross-stream: recovered packets, by means; of flows that are sent, \
          as their receivers tell",
     );
     Ok(())

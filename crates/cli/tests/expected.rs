@@ -99,8 +99,8 @@ fn true_forecast_has_no_regret() {
     assert_eq!((periods.len(), &periods[0]["begins_s"]), (7, &21600.0.into()));
     for period in periods {
         assert_eq!((&period["error_ratio"], &period["flows"]), (&0.0.into(), &2.into()));
-        for way in ["as_planned", "rerouted", "clairvoyant"] {
-            assert_eq!(period[way]["regret"].as_f64(), Some(0.0), "{way}: {period}");
+        for carriage in ["as_planned", "rerouted", "clairvoyant"] {
+            assert_eq!(period[carriage]["regret"].as_f64(), Some(0.0), "{carriage}: {period}");
         }
         assert_eq!(period["as_planned"]["cost_usd"], period["clairvoyant"]["cost_usd"]);
     }

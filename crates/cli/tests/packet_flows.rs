@@ -47,7 +47,7 @@ fn streams_and_packet_flows_are_planned_together() {
     assert_eq!(call["costs"]["compute_usd"], 0.0, "and its machine is paid");
     let services = call["services"].as_array().unwrap();
     let verdicts: Vec<&str> = services.iter().map(|one| one["verdict"].as_str().unwrap()).collect();
-    assert_eq!(verdicts.iter().filter(|verdict| **verdict == "taken").count(), 1, "{plan}");
+    assert_eq!(verdicts.iter().filter(|verdict| **verdict == "selected").count(), 1, "{plan}");
     assert_eq!(verdicts[0], "lossy", "a hundredth is lost");
     assert!(usd(&plan["budget_usd"]) < 1.0 && all_costs(&plan) <= 1.0, "{plan}");
 

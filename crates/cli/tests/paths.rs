@@ -223,11 +223,15 @@ fn only_path_of_a_gateway_is_probed_on_request() {
         fixed_part(free_port()) + &routes(&[&first, &second], "default = ['hamina', 'tokyo']");
     let gateway = Gateway::start("only", &text);
     let answer = report(&["ping", "127.0.0.1:80"], &gateway.file);
-    let way = &answer["rules"][0]["ways"][0];
-    assert_eq!((&answer["source"], &way["chosen"]), (&"gateway".into(), &true.into()), "{answer}");
-    assert_eq!(way["legs_ms"].as_array().unwrap().len(), 2, "{answer}");
-    assert!(way["state"] == "good" && way["rtt_ms"].is_number(), "{answer}");
-    assert!(way["cause"].as_str().unwrap().starts_with("the only way; "), "{answer}");
+    let option = &answer["rules"][0]["ways"][0];
+    assert_eq!(
+        (&answer["source"], &option["chosen"]),
+        (&"gateway".into(), &true.into()),
+        "{answer}"
+    );
+    assert_eq!(option["legs_ms"].as_array().unwrap().len(), 2, "{answer}");
+    assert!(option["state"] == "good" && option["rtt_ms"].is_number(), "{answer}");
+    assert!(option["cause"].as_str().unwrap().starts_with("the only path; "), "{answer}");
     drop(second);
     let dead = tradewind(&["netcheck"], &gateway.file);
     assert_eq!(dead.status.code(), Some(1), "{dead:?}");

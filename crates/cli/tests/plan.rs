@@ -363,7 +363,7 @@ fn explain_names_the_limit_and_alternatives() {
     assert_eq!(remote["legs"][1]["bound_by"], "window");
     assert_eq!(remote["binding"], "window of gcp:europe-west2 -> b");
     let others = remote["alternatives"].as_array().unwrap();
-    assert_eq!((others.len(), &others[0]["verdict"]), (2, &"taken".into()));
+    assert_eq!((others.len(), &others[0]["verdict"]), (2, &"selected".into()));
     assert_eq!(others[1]["path"], serde_json::json!([]));
     assert!((others[1]["extra_cost_usd"].as_f64().unwrap() + 0.66).abs() < 1e-9);
 
@@ -379,7 +379,11 @@ fn explain_names_the_limit_and_alternatives() {
     assert!(table.contains("over the budget"), "{table}");
 
     files.refuses_with("explain plan.json no-flow", 2, "plan.json: no flow `no-flow`");
-    files.refuses_with("explain p.toml remote", 2, "p.toml: expected value at line 1");
+    files.refuses_with(
+        "explain p.toml remote",
+        2,
+        "p.toml: expected a plan that `tradewind plan --out` wrote: ",
+    );
     files.refuses_with("explain absent.json remote", 2, "absent.json: No such file");
     let forged = files.read("plan.json").replacen("\"cost_usd\": 0.66", "\"cost_usd\": 0.16", 1);
     files.write("forged.json", &forged);

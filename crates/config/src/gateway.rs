@@ -103,7 +103,7 @@ pub struct GatewayConfig {
     pub packet: Vec<PacketSection>,
     /// The gateway's settings as an end point of paths for packets.
     pub packet_endpoint: Option<EndpointSection>,
-    /// The way of the datagrams of SOCKS5 clients; UDP is refused when absent.
+    /// The delivery of the datagrams of SOCKS5 clients; UDP is refused when absent.
     pub socks5_udp: Option<DeliverySection>,
     /// The learning of its legs' initial windows; none when absent.
     #[serde(default, deserialize_with = "jumpstart::section")]

@@ -31,7 +31,7 @@ pub(super) struct Deployment {
 
 impl Deployment {
     /// Returns the address that a sender dials to use the flow's path; `None` for a direct flow.
-    pub(super) fn entrance(&self, flow: &FlowId) -> Option<SocketAddr> {
+    pub(super) fn listener(&self, flow: &FlowId) -> Option<SocketAddr> {
         self.listeners.get(flow).copied()
     }
 

@@ -46,7 +46,7 @@ use crate::scenario::Scenario;
 use choose::{Choice, regions_of};
 use knowledge::Knowledge;
 use measure::{Effort, Prober};
-use transfers::{CarriedOver, Transfer};
+use transfers::{PathKind, Transfer};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -144,12 +144,10 @@ fn measure_and_choose(
 /// Returns the transfers to carry, with predictions at the carried volume: every flow direct, then
 /// those with a path over it.
 fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
-    let transfer = |index: usize, way: CarriedOver| {
-        let path = match way {
-            CarriedOver::Direct => Some(Vec::new()),
-            CarriedOver::Planned => {
-                choice.plan.offers_of(&choice.problem, &choice.plan.flows[index])
-            }
+    let transfer = |index: usize, kind: PathKind| {
+        let path = match kind {
+            PathKind::Direct => Some(Vec::new()),
+            PathKind::Planned => choice.plan.offers_of(&choice.problem, &choice.plan.flows[index]),
         };
         let relays = path.iter().flatten().map(|offer| {
             let region = choice.problem.offers()[*offer].region.clone();
@@ -160,12 +158,12 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
         let legs = path.as_ref().and_then(|path| choice.problem.legs(index, path));
         let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
-        Transfer { flow: index, way, hosts, rate: path_rate(&legs), volume, predicted }
+        Transfer { flow: index, kind, hosts, rate: path_rate(&legs), volume, predicted }
     };
-    let direct = (0..flows.len()).map(|index| transfer(index, CarriedOver::Direct));
+    let direct = (0..flows.len()).map(|index| transfer(index, PathKind::Direct));
     let planned = (0..flows.len())
         .filter(|index| !choice.plan.flows[*index].path.is_empty())
-        .map(|index| transfer(index, CarriedOver::Planned));
+        .map(|index| transfer(index, PathKind::Planned));
     direct.chain(planned).collect()
 }
 
@@ -178,12 +176,12 @@ fn carry_all(
     watch: &mut StepWatch<'_>,
 ) -> Result<transfers::Carriage, DemoError> {
     let mut carriage = transfers::Carriage::default();
-    for (way, step) in [
-        (CarriedOver::Direct, "carry every flow direct"),
-        (CarriedOver::Planned, "carry the flows over their paths"),
+    for (kind, step) in [
+        (PathKind::Direct, "carry every flow direct"),
+        (PathKind::Planned, "carry the flows over their paths"),
     ] {
         let mine: Vec<&Transfer> =
-            transfers.iter().filter(|transfer| transfer.way == way).collect();
+            transfers.iter().filter(|transfer| transfer.kind == kind).collect();
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
@@ -199,20 +197,21 @@ fn flow_results(
     transfers: &[Transfer],
     carried: &transfers::Carriage,
 ) -> Vec<FlowResult> {
-    let predicted = |flow: usize, way: CarriedOver| {
-        let found = transfers.iter().find(|transfer| (transfer.flow, transfer.way) == (flow, way));
+    let predicted = |flow: usize, kind: PathKind| {
+        let found =
+            transfers.iter().find(|transfer| (transfer.flow, transfer.kind) == (flow, kind));
         found.map(|transfer| transfer.predicted.as_secs_f64())
     };
     (flows.iter().enumerate().zip(&choice.plan.flows))
         .map(|((index, flow), planned)| {
-            let direct = carried.outcome(index, CarriedOver::Direct);
+            let direct = carried.outcome(index, PathKind::Direct);
             // A flow whose best path is the direct one is carried once.
-            let over_path = carried.outcome(index, CarriedOver::Planned).or(direct);
+            let over_path = carried.outcome(index, PathKind::Planned).or(direct);
             let outcomes = [direct, over_path];
             let fct = |outcome: Option<&transfers::Outcome>| {
                 outcome.map_or(f64::NAN, |outcome| outcome.fct.as_secs_f64())
             };
-            let predicted_direct_s = predicted(index, CarriedOver::Direct).unwrap_or(f64::NAN);
+            let predicted_direct_s = predicted(index, PathKind::Direct).unwrap_or(f64::NAN);
             FlowResult {
                 source: flow.source.to_string(),
                 destination: flow.destination.to_string(),
@@ -222,7 +221,7 @@ fn flow_results(
                 fct_direct_s: fct(direct),
                 fct_planned_s: fct(over_path),
                 predicted_direct_s,
-                predicted_planned_s: predicted(index, CarriedOver::Planned)
+                predicted_planned_s: predicted(index, PathKind::Planned)
                     .unwrap_or(predicted_direct_s),
                 egress_usd: planned.egress.as_usd(),
                 sha256_ok: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.sha256_ok)),

@@ -24,14 +24,14 @@ const TRIES: usize = 3;
 
 /// The path kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CarriedOver {
+pub(super) enum PathKind {
     /// Direct, from host to host.
     Direct,
     /// Through gateway and relays.
     Planned,
 }
 
-impl CarriedOver {
+impl PathKind {
     /// Returns the name of the path kind.
     const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ pub(super) struct Transfer {
     /// The index of its flow.
     pub(super) flow: usize,
     /// The path kind.
-    pub(super) way: CarriedOver,
+    pub(super) kind: PathKind,
     /// The hosts of its path, from the source to the destination.
     pub(super) hosts: Vec<HostId>,
     /// The expected rate: its slowest leg's.
@@ -72,7 +72,7 @@ pub(super) struct Outcome {
 /// All outcomes so far.
 #[derive(Debug, Default)]
 pub(super) struct Carriage {
-    outcomes: BTreeMap<(usize, CarriedOver), Outcome>,
+    outcomes: BTreeMap<(usize, PathKind), Outcome>,
 }
 
 impl Carriage {
@@ -82,14 +82,14 @@ impl Carriage {
     }
 
     /// Returns the outcome of a flow's transfer.
-    pub(super) fn outcome(&self, flow: usize, way: CarriedOver) -> Option<&Outcome> {
-        self.outcomes.get(&(flow, way))
+    pub(super) fn outcome(&self, flow: usize, kind: PathKind) -> Option<&Outcome> {
+        self.outcomes.get(&(flow, kind))
     }
 
     /// Returns every bound that the lab broke, with the flow.
     pub(super) fn invalid_because(&self, flows: &[Flow]) -> Vec<String> {
-        let of = |((flow, way), outcome): (&(usize, CarriedOver), &Outcome)| {
-            let name = format!("{} ({})", flows[*flow].id, way.name());
+        let of = |((flow, kind), outcome): (&(usize, PathKind), &Outcome)| {
+            let name = format!("{} ({})", flows[*flow].id, kind.name());
             outcome.reasons.iter().map(|why| format!("{name}: {why}")).collect::<Vec<_>>()
         };
         self.outcomes.iter().flat_map(of).collect()
@@ -125,7 +125,7 @@ pub(super) fn carry(
                 again.push(*index);
                 continue;
             }
-            carriage.outcomes.insert((transfer.flow, transfer.way), outcome);
+            carriage.outcomes.insert((transfer.flow, transfer.kind), outcome);
             arrived += transfer.volume.as_u64();
         }
         for half in again.chunks(group.len().div_ceil(2)).rev() {
@@ -186,12 +186,12 @@ fn carry_one(
     watch: &Watch,
 ) -> Result<Outcome, ProcessError> {
     let flow = &flows[transfer.flow];
-    let name = format!("{} ({})", flow.id, transfer.way.name());
+    let name = format!("{} ({})", flow.id, transfer.kind.name());
     let failed = |source| ProcessError::Carry { flow: name.clone(), source };
     let receiver = deployment.receiver(&flow.id);
-    let dial = match transfer.way {
-        CarriedOver::Direct => receiver,
-        CarriedOver::Planned => deployment.entrance(&flow.id).unwrap_or(receiver),
+    let dial = match transfer.kind {
+        PathKind::Direct => receiver,
+        PathKind::Planned => deployment.listener(&flow.id).unwrap_or(receiver),
     };
     let listener = listen(context, flow, receiver)?.map_err(failed)?;
     let outgoing = socket(context, flow, dial)?.map_err(failed)?;

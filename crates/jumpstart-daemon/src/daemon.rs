@@ -366,7 +366,7 @@ impl Daemon {
         tracing::debug!(
             prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set"
         );
-        self.learner.turned_out(&setting.prefix, name, outcome == Some(Outcome::Done));
+        self.learner.record_outcome(&setting.prefix, name, outcome == Some(Outcome::Done));
     }
 
     fn follow(&mut self) {
@@ -374,7 +374,7 @@ impl Daemon {
             Ok(touched) => {
                 for (prefix, outcome) in touched {
                     tracing::debug!(%prefix, outcome = outcome.name(), "followed a route change");
-                    self.learner.turned_out(&prefix, outcome.name(), outcome == Outcome::Done);
+                    self.learner.record_outcome(&prefix, outcome.name(), outcome == Outcome::Done);
                 }
             }
             Err(error) => tracing::warn!(%error, "a route change could not be followed"),

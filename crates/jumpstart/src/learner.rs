@@ -289,7 +289,7 @@ impl Learner {
 
     /// Records the outcome of a [`Change::Set`], in a word, and whether it is in force: connections
     /// to the destination count as having jumped only while it is.
-    pub fn turned_out(&mut self, prefix: &IpNet, outcome: &'static str, in_force: bool) {
+    pub fn record_outcome(&mut self, prefix: &IpNet, outcome: &'static str, in_force: bool) {
         if let Some(destination) = self.destinations.get_mut(prefix) {
             (destination.outcome, destination.in_force) = (Some(outcome), in_force);
         }

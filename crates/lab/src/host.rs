@@ -61,7 +61,7 @@ pub(crate) struct Attachment {
     pub(crate) read_errors: u32,
 }
 
-/// The way in which all hosts of this lab are attached, decided once.
+/// The attachment of all hosts of this lab, decided once.
 #[derive(Debug)]
 pub(crate) enum Wiring {
     /// TUN devices with at most these offloads.

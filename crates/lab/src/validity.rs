@@ -365,14 +365,14 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
     let (cpu, most_cpu) = (record.emulator_cpu_ratio, bounds.emulator_cpu_ratio);
     require(too_short || cpu <= most_cpu, format!("emulator used {cpu:.2} of a CPU > {most_cpu}"));
     let (busy, most_busy) = (record.machine_busy_ratio, bounds.machine_busy_ratio);
-    let told = match record.program_cpu_ratio {
+    let waits = match record.program_cpu_ratio {
         Some(ratio) if ratio <= bounds.program_cpu_ratio => None,
         Some(ratio) => Some(format!("a program ran or waited {ratio:.2} of the time")),
         None => Some("the programs' waits are not known".to_owned()),
     };
-    let is_short_of_cpus = !too_short && busy > most_busy && told.is_some();
-    let told = told.unwrap_or_default();
-    require(!is_short_of_cpus, format!("machine was {busy:.2} busy > {most_busy}, and {told}"));
+    let is_short_of_cpus = !too_short && busy > most_busy && waits.is_some();
+    let waits = waits.unwrap_or_default();
+    require(!is_short_of_cpus, format!("machine was {busy:.2} busy > {most_busy}, and {waits}"));
     for (count, what) in [
         (record.ring_drops, "packets lost before the emulator"),
         (record.receive_drops, "packets lost in a host's kernel"),

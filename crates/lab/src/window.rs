@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_is_not_scaled_and_a_pair_without_a_bound_is_left_alone() {
+    fn syn_and_unbounded_pair_are_not_scaled() {
         let mut bounds = bounds(20_000);
         let (layout, syn) = tcp_packet(SYN, 65_535, SCALED_BY_7);
         assert_eq!(bounds.field_for(NOW, PAIR, &layout, &syn), Some(20_000));

@@ -20,7 +20,7 @@ pub fn cap(socket: &impl AsFd, rate: Bandwidth) -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn lift(socket: &impl AsFd) -> io::Result<()> {
+pub fn clear(socket: &impl AsFd) -> io::Result<()> {
     set(socket, u64::MAX)
 }
 

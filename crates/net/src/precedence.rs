@@ -11,7 +11,7 @@ const NICE: libc::c_int = -10;
 const SESSION: &str = "/proc/self/autogroup";
 
 /// The number of handles, and the session's nice value before the first.
-static TAKEN: Mutex<(usize, Option<i32>)> = Mutex::new((0, None));
+static HANDLES: Mutex<(usize, Option<i32>)> = Mutex::new((0, None));
 
 /// The precedence of this process's session, and of the programs and threads that the calling
 /// thread starts from now on; dropping the last handle gives the session's back.
@@ -24,32 +24,32 @@ impl Precedence {
     pub fn take() -> Self {
         // SAFETY: plain numbers; who 0 is the calling thread on Linux.
         let _refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-        let mut taken = taken();
-        if taken.0 == 0 {
-            taken.1 = fs::read_to_string(SESSION)
+        let mut handles = handles();
+        if handles.0 == 0 {
+            handles.1 = fs::read_to_string(SESSION)
                 .ok()
                 .and_then(|text| parse_nice(&text))
                 .filter(|before| *before > NICE && set_session(NICE));
         }
-        taken.0 += 1;
+        handles.0 += 1;
         Self(())
     }
 }
 
 impl Drop for Precedence {
     fn drop(&mut self) {
-        let mut taken = taken();
-        taken.0 -= 1;
-        if taken.0 == 0
-            && let Some(before) = taken.1.take()
+        let mut handles = handles();
+        handles.0 -= 1;
+        if handles.0 == 0
+            && let Some(before) = handles.1.take()
         {
             set_session(before);
         }
     }
 }
 
-fn taken() -> MutexGuard<'static, (usize, Option<i32>)> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn handles() -> MutexGuard<'static, (usize, Option<i32>)> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn set_session(nice: i32) -> bool {
@@ -70,9 +70,9 @@ mod tests {
         let nice = || parse_nice(&fs::read_to_string(SESSION).ok()?);
         let before = nice();
         let [first, second] = [Precedence::take(), Precedence::take()];
-        let taken = nice();
+        let raised = nice();
         drop(first);
-        assert_eq!(nice(), taken);
+        assert_eq!(nice(), raised);
         drop(second);
         assert_eq!(nice(), before);
     }

@@ -195,7 +195,7 @@ fn window_routes_follow_rules_and_routes() {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         iproute::batch(&hosts.here, Tool::Ip, &lines).unwrap();
     };
-    let way = || {
+    let route = || {
         let get = ["route", "get", "fibmatch", THERE];
         hosts.here.run(|| iproute::ask(Tool::Ip, &get)).unwrap().unwrap()
     };
@@ -203,9 +203,9 @@ fn window_routes_follow_rules_and_routes() {
     let goes = |parts: [&str; 2]| {
         let is_so = |_| {
             std::thread::sleep(Duration::from_millis(10));
-            parts.iter().all(|part| way().contains(part))
+            parts.iter().all(|part| route().contains(part))
         };
-        assert!((0..3000).any(is_so), "{parts:?} in {}", way());
+        assert!((0..3000).any(is_so), "{parts:?} in {}", route());
     };
     let windows = keep(&hosts, THERE);
     goes(["dev near0", "initcwnd 120"]);
@@ -218,5 +218,5 @@ fn window_routes_follow_rules_and_routes() {
     ip(&[&format!("route add {THERE}/31 dev vpn")]);
     goes(["dev vpn", "initcwnd 120"]);
     drop(windows);
-    assert!(!way().contains("initcwnd"), "{}", way());
+    assert!(!route().contains("initcwnd"), "{}", route());
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tradewind_config::ConfigError;
 use tradewind_config::packet::{
-    ANY_PORT, Copying, DeliveryPolicy, Group, Intercepted, LegSeal, Path, RelayServices,
-    Rendezvous, SectionKeys, TrafficSource, Tunnel, check_devices,
+    ANY_PORT, Copying, DeliveryPolicy, Group, Intercepted, LegSeal, MemberReferences, Path,
+    RelayServices, Rendezvous, SectionKeys, TrafficSource, Tunnel, check_devices,
 };
 use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, Policy,
@@ -199,8 +199,12 @@ impl NodeConfig {
         let members = self.members.as_deref().map(Members::read).transpose()?;
         let may_know = members.as_ref().map(|members| |name: &str| members.may_know(name));
         let has = may_know.as_ref().map(|has| has as &dyn Fn(&str) -> bool);
-        let all = (&*self.paths, &*self.groups, &self.rendezvous);
-        Ok(self.sections.check_members(all, has)?)
+        let references = MemberReferences {
+            paths: &self.paths,
+            groups: &self.groups,
+            rendezvous: &self.rendezvous,
+        };
+        Ok(self.sections.check_members(references, has)?)
     }
 
     /// Returns the socket mark for packets to neighbours where traffic of this host itself is

@@ -55,7 +55,7 @@ counters! {
     /// Packets forwarded from one neighbour to the next.
     forwarded,
     /// Packets of applications that were sealed for a remote endpoint.
-    taken,
+    accepted,
     /// Packets of applications that could not be sent: no open session, too many flows, or too
     /// long.
     refused,
@@ -98,7 +98,7 @@ counters! {
     /// Packets lent to others for cooperative recovery.
     lent,
     /// Packets cached as an egress relay.
-    kept,
+    cached,
     /// Repair packets made as an ingress relay.
     repairs,
     /// Requests answered as an egress relay.

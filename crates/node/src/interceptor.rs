@@ -140,7 +140,7 @@ impl Set {
                 if let Some(error) = routes.unguarded() {
                     tracing::warn!(
                         "{device}: packets wait in the device if this process hangs, and do not \
-                         go their old way: {error}"
+                         return to their original path: {error}"
                     );
                 }
                 Self::Packets { routes, led: Vec::new() }
@@ -187,11 +187,11 @@ impl Set {
             }
             let (fresh, gone) = (without(&open, &known), without(led, &open));
             if !fresh.is_empty() {
-                tracing::info!("{device}: packets to {fresh} are taken off their way");
+                tracing::info!("{device}: packets to {fresh} are intercepted");
             }
             if !gone.is_empty() {
                 tracing::warn!(
-                    "{device}: nobody answers there: packets to {gone} go their old way"
+                    "{device}: nobody answers there: packets to {gone} take their original path"
                 );
             }
             *led = open;
@@ -240,7 +240,7 @@ impl Rules {
             return;
         }
         if let Err(error) = self.follow_mtu().and_then(|()| self.follow_gate(keeper)) {
-            tracing::warn!(%error, "{} go their old way", self.gate.what());
+            tracing::warn!(%error, "{} take their original path", self.gate.what());
             self.in_force = None;
             self.wait = LOOKS_BEFORE_AGAIN;
         }
@@ -255,7 +255,7 @@ impl Rules {
         match (&mut self.in_force, self.gate.is_open()) {
             (Some(set), true) => set.follow(&self.gate, self.mtu)?,
             (Some(_), false) => {
-                tracing::warn!("the remote gateway is silent: {what} go their old way");
+                tracing::warn!("the remote gateway is silent: {what} take their original path");
                 self.in_force = None;
             }
             (None, true) => {
@@ -263,7 +263,7 @@ impl Rules {
                 set.watchdog().into_iter().for_each(|watchdog| keeper.keep(watchdog));
                 set.follow(&self.gate, self.mtu)?;
                 if matches!(set, Set::Datagrams { .. }) {
-                    tracing::info!("{what} are taken off their way");
+                    tracing::info!("{what} are intercepted");
                 }
             }
             (None, false) => {}
@@ -299,16 +299,13 @@ impl Interceptor {
         let all_workers = workers.clone();
         let keeper = Arc::new(Keeper::start(
             move || workers.go_on(),
-            |error| {
-                tracing::warn!(%error, "what is taken off its way goes its old way for a \
-                moment")
-            },
+            |error| tracing::warn!(%error, "intercepted traffic takes its original path a while"),
         )?);
         rules.iter().filter_map(Rules::watchdog).for_each(|watchdog| keeper.keep(watchdog));
         let keeping = Arc::clone(&keeper);
         let follow = move || {
             if all_workers.has_one_ended() && !rules.is_empty() {
-                tracing::error!("a worker has ended: what is taken off its way goes its old way");
+                tracing::error!("a worker has ended: intercepted traffic takes its original path");
                 rules.clear();
             }
             rules.iter_mut().for_each(|rules| rules.follow(&keeping));

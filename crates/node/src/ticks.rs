@@ -66,7 +66,7 @@ impl AllTicks {
         let goes_on = self.have_all_gone_on();
         self.quiet = if goes_on { 0 } else { self.quiet.saturating_add(1) };
         if self.quiet == QUIET_BEATS {
-            tracing::warn!("a worker hangs: what is taken off its way goes its old way");
+            tracing::warn!("a worker hangs: intercepted traffic takes its original path");
         }
         goes_on
     }

@@ -119,7 +119,7 @@ fn accepted_flow_recovers_losses_both_ways() {
         next
     };
     let first = until("copies both ways", &|_, _, _| {
-        world.relays.iter().all(|relay| relay.snapshot().kept > 20)
+        world.relays.iter().all(|relay| relay.snapshot().cached > 20)
     });
     world.wire.lose_each(node.address(), 5);
     let end = until("200 packets", &|next, _, _| next >= first + 200);

@@ -184,7 +184,7 @@ fn echo_that_remembers() -> (SocketAddr, Arc<Mutex<BTreeSet<SocketAddr>>>) {
 fn remote_port_is_stable_across_addresses() {
     let remote = Node::start(plain(4, loopback(), &[2])).unwrap();
     let relay = Node::start(plain(2, loopback(), &[])).unwrap();
-    let ways = [Wire::to(remote.address()), Wire::to(remote.address())];
+    let wires = [Wire::to(remote.address()), Wire::to(remote.address())];
     let (to, sources) = echo_that_remembers();
     for (service, relays) in [
         ("direct", String::new()),
@@ -197,7 +197,7 @@ fn remote_port_is_stable_across_addresses() {
             ),
         ),
     ] {
-        let [one, other] = ways.each_ref().map(|way| way.address);
+        let [one, other] = wires.each_ref().map(|wire| wire.address);
         let text = format!(
             "listen = '127.0.0.1:0'\nto = '{to}'\n{relays}\nservice = '{service}'\n\
              remote = {{ address = ['{one}', '{other}'], identity = '{}' }}",
@@ -211,10 +211,10 @@ fn remote_port_is_stable_across_addresses() {
         let application = application(near.local_addresses()[0]);
         until("the first answer", &near, || is_answered(&application, 0));
         let socket = SocketAddr::from(([127, 0, 0, 1], near.address().port()));
-        for (number, way) in (1..).zip(ways.iter().cycle().take(3)) {
-            way.cut(socket, true);
+        for (number, wire) in (1..).zip(wires.iter().cycle().take(3)) {
+            wire.cut(socket, true);
             until("an answer by another address", &near, || is_answered(&application, number));
-            way.cut(socket, false);
+            wire.cut(socket, false);
             until("an answer by the address before", &near, || {
                 is_answered(&application, number + 10)
             });

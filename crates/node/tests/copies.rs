@@ -137,7 +137,7 @@ fn only_key_frames_are_recovered() {
     };
     let mut next = 0;
     let key = |number| send(number, SHORT, true);
-    world.until("copies", &mut next, key, || world.relays[1].snapshot().kept > 20);
+    world.until("copies", &mut next, key, || world.relays[1].snapshot().cached > 20);
     world.wire.lose_each(near.address(), 1);
     let before = near.snapshot().copied;
     let [keys, others] = mix(next, send);
@@ -164,7 +164,7 @@ fn last_of_window_is_recovered() {
         first + 3
     };
     let (mut next, begun) = (0, Instant::now());
-    while world.relays[1].snapshot().kept < 3 {
+    while world.relays[1].snapshot().cached < 3 {
         assert!(begun.elapsed() < TEST_TIMEOUT, "no copies: {:?}", near.snapshot());
         next = window(next, SHORT) + 2;
     }
@@ -238,7 +238,7 @@ fn program_chooses_copies() {
         "copies",
         &mut next,
         |number| send(number, SHORT, true),
-        || world.relays[1].snapshot().kept > 20,
+        || world.relays[1].snapshot().cached > 20,
     );
     world.wire.lose_each(node.address(), 1);
     let [judged, others] = mix(next, send);

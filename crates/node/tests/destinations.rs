@@ -264,7 +264,7 @@ fn returned_go_on(row: &Row) {
             };
             until_delivered(1);
             // From here on each datagram is intercepted once, and so is its answer.
-            let counts = || [near.snapshot().taken, remote.snapshot().taken];
+            let counts = || [near.snapshot().accepted, remote.snapshot().accepted];
             let before = counts();
             let most = until_delivered(300) + IN_FLIGHT;
             let more = counts().into_iter().zip(before).map(|(now, before)| now - before);
@@ -325,7 +325,7 @@ fn deliveries_are_not_intercepted(row: &Row) {
     };
     for (own, other) in own.iter().zip(&others) {
         let before = near.snapshot();
-        write_to(std::slice::from_ref(own), &|| near.snapshot().taken >= before.taken + 10);
+        write_to(std::slice::from_ref(own), &|| near.snapshot().accepted >= before.accepted + 10);
         // Its own datagrams in flight arrive before this one.
         let before = near.snapshot();
         write_to(std::slice::from_ref(other), &|| near.snapshot().delivered > before.delivered);
@@ -333,6 +333,6 @@ fn deliveries_are_not_intercepted(row: &Row) {
         write_to(std::slice::from_ref(other), &|| {
             near.snapshot().delivered >= before.delivered + 10
         });
-        assert_eq!(near.snapshot().taken, before.taken, "what it delivered was taken");
+        assert_eq!(near.snapshot().accepted, before.accepted, "what it delivered was taken");
     }
 }

@@ -144,7 +144,7 @@ fn cached_flow_recovers_losses() {
     let world = world();
     let flow = world.register(FlowOptions { service: Some(Service::Caching), ..world.options() });
     let mut talk = Talk::default();
-    world.until("copies", &flow, &mut talk, |_| world.relays[1].snapshot().kept > 20);
+    world.until("copies", &flow, &mut talk, |_| world.relays[1].snapshot().cached > 20);
     world.wire.lose_each(world.application.address(), 5);
     let first = talk.next;
     world.until("200 packets", &flow, &mut talk, |talk| talk.next >= first + 200);
@@ -165,7 +165,7 @@ fn tenth_of_packets_25_ms_late_is_no_loss() {
     let world = world();
     let flow = world.register(FlowOptions { service: Some(Service::Caching), ..world.options() });
     let mut talk = Talk::default();
-    world.until("copies", &flow, &mut talk, |_| world.relays[1].snapshot().kept > 20);
+    world.until("copies", &flow, &mut talk, |_| world.relays[1].snapshot().cached > 20);
     let late = Duration::from_millis(25);
     world.wire.delay_each(world.application.address(), 10, late);
     let first = talk.next;

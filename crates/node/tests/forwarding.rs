@@ -199,13 +199,13 @@ fn dead_relay_costs_only_its_path() {
     let first = world.relays.remove(0);
     let address = first.address();
     drop(first);
-    world.until("the way round the dead relay", |world| {
+    world.until("the path round the dead relay", |world| {
         (2..12).all(|number| world.round_trip(number))
     });
     world.until("the count of paths", |world| world.near.snapshot().paths_up == 0);
     let again = Node::start(plain(2, address, &[])).unwrap();
     world.relays.insert(0, again);
-    world.until("the way over the new relay", |world| {
+    world.until("the path over the new relay", |world| {
         world.round_trip(20) && world.relays[0].snapshot().forwarded > 10
     });
 }

@@ -175,7 +175,7 @@ fn group_losses_are_recovered_from_one_copy() {
     let mut many = Many::new("budget = '3 s'", &[&[0, 1], &[0, 1], &[0, 1]]);
     let flows = many.in_reach();
     assert!(flows.iter().all(|flow| flow.service == "caching"), "{}", many.describe());
-    let before = (many.near.snapshot().copied, many.relays[1].snapshot().kept);
+    let before = (many.near.snapshot().copied, many.relays[1].snapshot().cached);
     let first = many.next;
     for (member, each) in many.members.iter().zip([4, 5, 7]) {
         member.wire.lose_each(many.near.address(), each);
@@ -185,9 +185,9 @@ fn group_losses_are_recovered_from_one_copy() {
     let copied = many.near.snapshot().copied - before.0;
     // A copy that is not acknowledged in time on a busy machine is retransmitted.
     assert!((200..sent * 3 / 2).contains(&copied), "{copied} of {sent}: {}", many.describe());
-    let kept = many.relays[1].snapshot().kept - before.1;
+    let cached = many.relays[1].snapshot().cached - before.1;
     // The last packet before these may be counted with them.
-    assert!((190..=sent + 1).contains(&kept), "{kept} of {sent}: {}", many.describe());
+    assert!((190..=sent + 1).contains(&cached), "{cached} of {sent}: {}", many.describe());
     for member in &many.members {
         assert!(member.recovered() >= 20, "{}", many.describe());
     }
@@ -231,7 +231,7 @@ fn relays_only_group_falls_back_on_failure() {
     many.members.iter().for_each(|member| member.wire.lose_each(near, COUNT));
     many.all_come(200, 0);
     assert!(over_internet(&many) < PROBES, "{}", many.describe());
-    assert!(many.relays.iter().all(|relay| relay.snapshot().kept >= 200), "{}", many.describe());
+    assert!(many.relays.iter().all(|relay| relay.snapshot().cached >= 200), "{}", many.describe());
 
     // The second relay has one member behind it: that one gets its packets over the Internet, the
     // others over the relays.

@@ -35,7 +35,7 @@ fn all_come(world: &World, first: u64) -> u64 {
 #[test]
 fn late_relay_holds_up_nobody() {
     let world = world_with_a_slow_relay(Service::Caching, Duration::from_millis(400));
-    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     let before = world.near.snapshot().copied;
     all_come(&world, next);
     assert!(world.near.snapshot().copied > before, "the relay was not used: {}", world.describe());
@@ -44,7 +44,7 @@ fn late_relay_holds_up_nobody() {
 #[test]
 fn relay_flood_spares_internet_path() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
-    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     let is_over = AtomicBool::new(false);
     let next = std::thread::scope(|scope| {
         for relay in &world.relays {
@@ -65,16 +65,16 @@ fn relay_flood_spares_internet_path() {
     let dropped: u64 = world.relays.iter().map(|relay| relay.snapshot().dropped).sum();
     assert!(dropped > PACKETS, "{dropped} datagrams of the flood were seen");
     // The relays resume the services that they could not provide in time.
-    let kept = world.relays[1].snapshot().kept;
+    let cached = world.relays[1].snapshot().cached;
     let mut next = next;
-    world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
+    world.until("the services", &mut next, |world| world.relays[1].snapshot().cached > cached + 20);
     world.lose_and_recover(next, 5, 4);
 }
 
 #[test]
 fn restarted_remote_gateway_is_found() {
     let mut world = world(Service::Caching, 2, 1, RelayServices::default());
-    let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let mut next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     let Side { remote, wire, sink, application } = world.sides.remove(0);
     let address = remote.address();
     drop(remote);
@@ -83,8 +83,8 @@ fn restarted_remote_gateway_is_found() {
     let first = next;
     world.until("a packet", &mut next, |world| world.sides[0].has_of(first..u64::MAX) > 0);
     next = all_come(&world, next);
-    let kept = world.relays[1].snapshot().kept;
-    world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
+    let cached = world.relays[1].snapshot().cached;
+    world.until("the services", &mut next, |world| world.relays[1].snapshot().cached > cached + 20);
     world.lose_and_recover(next, 5, 4);
 }
 

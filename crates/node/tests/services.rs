@@ -19,7 +19,7 @@ use tradewind_units::{PricePerGb, Ratio};
 #[test]
 fn cached_packet_is_recovered() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
-    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     world.lose_and_recover(next, 5, 4);
     let remote = world.sides[0].remote.snapshot();
     assert!(remote.recovered_cache >= 30, "{}", world.describe());
@@ -28,7 +28,7 @@ fn cached_packet_is_recovered() {
 #[test]
 fn one_relay_serves_both_roles() {
     let world = world(Service::Caching, 1, 1, RelayServices::default());
-    let next = world.warm(0, |world| world.relays[0].snapshot().kept > 20);
+    let next = world.warm(0, |world| world.relays[0].snapshot().cached > 20);
     world.lose_and_recover(next, 5, 4);
     assert!(world.sides[0].remote.snapshot().recovered_cache >= 30, "{}", world.describe());
 }
@@ -65,14 +65,14 @@ fn replies_use_same_services() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
     // The remote gateway's packets are cached at the first relay, which is near the receiver of
     // replies.
-    world.warm(0, |world| world.relays[0].snapshot().kept > 20);
+    world.warm(0, |world| world.relays[0].snapshot().cached > 20);
     assert!(world.sides[0].remote.snapshot().copied > 20);
 }
 
 #[test]
 fn recovery_resumes_after_relay_restart() {
     let mut world = world(Service::Caching, 2, 1, RelayServices::default());
-    let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let mut next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     for place in [0, 1] {
         let relay = world.relays.remove(place);
         let (address, first) = (relay.address(), next);
@@ -87,8 +87,10 @@ fn recovery_resumes_after_relay_restart() {
         let number = 2 + u8::try_from(place).unwrap();
         world.relays.insert(place, Node::start(plain(number, address, &[2])).unwrap());
         let back = Instant::now();
-        let kept = world.relays[1].snapshot().kept;
-        world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
+        let cached = world.relays[1].snapshot().cached;
+        world.until("the services", &mut next, |world| {
+            world.relays[1].snapshot().cached > cached + 20
+        });
         let before = world.sides[0].remote.snapshot().recovered_cache;
         world.sides[0].wire.lose_each(world.near.address(), 5);
         world.until("recovery", &mut next, |world| {
@@ -102,7 +104,7 @@ fn recovery_resumes_after_relay_restart() {
 #[test]
 fn forged_and_replayed_requests_are_dropped() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
-    let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let mut next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     let wire = &world.sides[0].wire;
     wire.lose_each(world.near.address(), 5);
     world.until("requests", &mut next, |world| world.relays[1].snapshot().answered > 20);
@@ -146,7 +148,7 @@ fn status_has_recovery_and_cost() {
     let services =
         RelayServices { to_relays: usd(0.02), to_endpoints: usd(0.09), ..RelayServices::default() };
     let world = world(Service::Caching, 2, 1, services);
-    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let next = world.warm(0, |world| world.relays[1].snapshot().cached > 20);
     world.lose_and_recover(next, 5, 4);
     let mut next = next + 10_000;
     world.until("the report", &mut next, |world| {
@@ -205,7 +207,7 @@ fn forwarded_flow_reports_statistics_and_cost() {
         [after.recovered_cache, after.recovered_in_stream, after.recovered_cross_stream],
         [0; 3]
     );
-    assert_eq!(world.relays.iter().map(|relay| relay.snapshot().kept).sum::<u64>(), 0);
+    assert_eq!(world.relays.iter().map(|relay| relay.snapshot().cached).sum::<u64>(), 0);
     world.until("the bill", &mut next, |world| {
         let Some(billed) = sent(world).billed else { return false };
         // Half of the bytes went on between the relays, half to the endpoint: all are charged.

@@ -53,37 +53,37 @@ impl Hosts {
         }
         let mut remote = self.remote_gateway();
         let older = Talks::new(self);
-        older.wait_until("the old way", Interception::Old);
+        older.wait_until("the original path", ObservedPath::Original);
 
         for is_orderly in [true, false] {
             let near = self.near_gateway();
             let younger = Talks::new(self);
-            older.wait_until("the datagrams of older conversations", Interception::Carried);
-            younger.wait_until("the datagrams of younger conversations", Interception::Carried);
+            older.wait_until("the datagrams of older conversations", ObservedPath::Carried);
+            younger.wait_until("the datagrams of younger conversations", ObservedPath::Carried);
             if is_orderly {
                 near.end()
             } else {
                 drop(near)
             }
             let ended = Instant::now();
-            older.wait_until("the old way", Interception::Old);
-            younger.wait_until("the old way", Interception::Old);
+            older.wait_until("the original path", ObservedPath::Original);
+            younger.wait_until("the original path", ObservedPath::Original);
             let how = if is_orderly { "its end" } else { "SIGKILL" };
-            println!("the old way was open {} ms after {how}", ended.elapsed().as_millis());
+            println!("the original path was open {} ms after {how}", ended.elapsed().as_millis());
             assert!(!self.tables().contains("tradewind-tproxy"), "{}", self.tables());
         }
 
         let mut near = self.near_gateway();
-        older.wait_until("carried datagrams", Interception::Carried);
+        older.wait_until("carried datagrams", ObservedPath::Carried);
         // A datagram that fills the client's link has no room for a gateway's headers.
         let long = Talks::new(self);
-        long.wait_until_of("longer datagrams on their old way", Interception::Old, 184);
-        long.wait_until("shorter datagrams of the same conversations", Interception::Carried);
+        long.wait_until_of("longer datagrams on their original path", ObservedPath::Original, 184);
+        long.wait_until("shorter datagrams of the same conversations", ObservedPath::Carried);
         self.flood(&near, &older);
         for (gateway, whose) in [(&mut near, "near"), (&mut remote, "remote")] {
             gateway.upgrade();
             let changed = Instant::now();
-            older.wait_until("what a gateway's successor carries", Interception::Carried);
+            older.wait_until("what a gateway's successor carries", ObservedPath::Carried);
             println!(
                 "{} ms after the {whose} gateway's successor took over",
                 changed.elapsed().as_millis()
@@ -92,17 +92,18 @@ impl Hosts {
         for (gateway, whose) in [(&near, "near"), (&remote, "remote")] {
             gateway.set_halted(true);
             let halted = Instant::now();
-            older.wait_until("the old way round a gateway that hangs", Interception::Old);
+            older
+                .wait_until("the original path round a gateway that hangs", ObservedPath::Original);
             println!("and {} ms after the {whose} gateway hung", halted.elapsed().as_millis());
             gateway.set_halted(false);
-            older.wait_until("carried datagrams once it went on", Interception::Carried);
+            older.wait_until("carried datagrams once it went on", ObservedPath::Carried);
         }
         drop(remote);
         let ended = Instant::now();
-        older.wait_until("the old way round a dead remote gateway", Interception::Old);
+        older.wait_until("the original path round a dead remote gateway", ObservedPath::Original);
         println!("and {} ms after the remote gateway's", ended.elapsed().as_millis());
         let remote = self.remote_gateway();
-        older.wait_until("the new remote gateway", Interception::Carried);
+        older.wait_until("the new remote gateway", ObservedPath::Carried);
         near.end();
         remote.end();
         let rules = [&self.0.near, &self.0.remote].map(|host| {
@@ -121,11 +122,11 @@ impl Hosts {
             client.send_to(b"any", ("10.89.2.2", port)).unwrap();
             if port % 100 == 0 {
                 // Active conversations stay.
-                older.wait_until("carried datagrams during the flood", Interception::Carried);
+                older.wait_until("carried datagrams during the flood", ObservedPath::Carried);
             }
         }
         Talks::new(self)
-            .wait_until("the datagrams of conversations after the flood", Interception::Carried);
+            .wait_until("the datagrams of conversations after the flood", ObservedPath::Carried);
         let most = before + u64::from(CONVERSATIONS);
         assert!(near.descriptors() <= most, "{before} before, {} now", near.descriptors());
     }
@@ -174,8 +175,8 @@ fn translate_addresses() {
 
 /// The path of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Interception {
-    Old,
+enum ObservedPath {
+    Original,
     Carried,
 }
 
@@ -208,22 +209,22 @@ impl Talks {
     }
 
     /// Sends until a reply shows this path, in each conversation.
-    fn wait_until(&self, what: &str, way: Interception) {
-        self.wait_until_of(what, way, 100);
+    fn wait_until(&self, what: &str, path: ObservedPath) {
+        self.wait_until_of(what, path, 100);
     }
 
     /// Does the same with datagrams of so many numbers, of 8 bytes each.
-    fn wait_until_of(&self, what: &str, way: Interception, numbers: usize) {
+    fn wait_until_of(&self, what: &str, path: ObservedPath, numbers: usize) {
         for talk in &self.0 {
-            talk.wait_until(what, way, numbers);
+            talk.wait_until(what, path, numbers);
         }
     }
 }
 
 impl Talk {
-    fn wait_until(&self, what: &str, way: Interception, numbers: usize) {
+    fn wait_until(&self, what: &str, path: ObservedPath, numbers: usize) {
         let own = self.socket.local_addr().unwrap();
-        let wanted = if way == Interception::Old { self.old } else { self.carried };
+        let wanted = if path == ObservedPath::Original { self.old } else { self.carried };
         let begun = Instant::now();
         let mut seen = None;
         let mut buffer = [0; 2048];
@@ -245,8 +246,9 @@ impl Talk {
             assert_eq!(content, number.repeat(numbers));
             seen = Some(peer);
             if peer.ip() == wanted {
-                let keeps_port =
-                    way == Interception::Old || wanted != own.ip() || peer.port() == own.port();
+                let keeps_port = path == ObservedPath::Original
+                    || wanted != own.ip()
+                    || peer.port() == own.port();
                 assert!(keeps_port, "{peer} is not {own}");
                 return;
             }

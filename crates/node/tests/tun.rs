@@ -52,7 +52,7 @@ impl Hosts {
             host.run(|| answer(address)).unwrap();
         }
         let older = Talks::new(self);
-        older.wait_until_answered("over the old way");
+        older.wait_until_answered("over the original path");
         let mut remote = self.remote_gateway();
         for _ in 0..2 {
             let near = self.near_gateway();
@@ -64,8 +64,8 @@ impl Hosts {
             self.set_closed(false);
             let killed = Instant::now();
             drop(near);
-            older.wait_until_answered("over the old way");
-            younger.wait_until_answered("over the old way");
+            older.wait_until_answered("over the original path");
+            younger.wait_until_answered("over the original path");
             println!("{} ms after SIGKILL all had answers again", killed.elapsed().as_millis());
             assert!(!self.has_route(&self.0.near), "a route outlived its gateway");
         }
@@ -103,7 +103,7 @@ impl Hosts {
         near.end();
         remote.end();
         self.set_closed(false);
-        older.wait_until_answered("over the old way after an orderly end");
+        older.wait_until_answered("over the original path after an orderly end");
         for host in [&self.0.near, &self.0.remote] {
             assert!(!self.has_route(host), "a route outlived its gateway");
         }

@@ -111,7 +111,7 @@ mod tests {
 
     fn keep(early: &mut Early, now: Timestamp, from: u32, (flow, sequence): (u64, u64)) -> usize {
         let packet = PacketId { flow: FlowNumber(flow), sequence };
-        let (service, class) = (Service::Caching, Class::Usual);
+        let (service, class) = (Service::Caching, Class::Normal);
         let source = Source { packet, service, class, payload: &[7; 100] };
         early.keep(now, (Peer(from), sequence), source)
     }

@@ -265,12 +265,12 @@ impl Egress {
             return Err(DropReason::WrongPeer);
         }
         let group = self.groups.get(&packet.flow);
-        let (is_forwarded, is_kept) = match source.service {
+        let (is_forwarded, is_cached) = match source.service {
             Service::Forwarding => (true, group.is_some()),
             Service::Caching => (false, true),
             Service::Direct | Service::Coding => return Err(DropReason::NotServed),
         };
-        if is_kept && !self.cache.insert(now, flow.tenant, packet, source.payload) {
+        if is_cached && !self.cache.insert(now, flow.tenant, packet, source.payload) {
             return Err(DropReason::Duplicate);
         }
         if is_forwarded {
@@ -281,7 +281,7 @@ impl Egress {
                 }
             }
         }
-        if is_kept {
+        if is_cached {
             self.outbox.emit(Event::Cached(packet));
             self.set_expiry(now);
             self.serve_those_waiting(now, packet);
@@ -344,9 +344,9 @@ impl Egress {
         self.serve_in_stream(packet, receiver) || self.serve_cross_stream(now, packet)
     }
 
-    fn count_answer(&mut self, request: Request, way: Arrival) {
+    fn count_answer(&mut self, request: Request, arrival: Arrival) {
         self.requests.count_answer(request);
-        self.outbox.emit(Event::Answered { packet: request.0, way });
+        self.outbox.emit(Event::Answered { packet: request.0, arrival });
     }
 
     fn set_expiry(&mut self, now: Timestamp) {

@@ -56,7 +56,7 @@ pub enum Arrival {
     Internet,
     /// Forwarded by the relays.
     Overlay,
-    /// Kept by the egress relay.
+    /// From the cache of the egress relay.
     Cache,
     /// Solved by the receiver with a repair packet of its own flow.
     InStream,
@@ -123,7 +123,7 @@ pub enum Event {
         /// The packet.
         packet: PacketId,
         /// The source of the answer.
-        way: Arrival,
+        arrival: Arrival,
     },
     /// Egress relay: helpers were asked.
     HelpAsked {
@@ -151,7 +151,7 @@ pub enum Event {
         /// The packet.
         packet: PacketId,
         /// The path on which it came.
-        way: Arrival,
+        arrival: Arrival,
         /// The delay after the expected time; zero for a packet that was never missed.
         after: Duration,
         /// Set when it came too late.
@@ -196,7 +196,7 @@ pub enum TimerReason {
     Missing,
     /// A recovery ends.
     Recovery,
-    /// Kept data expires.
+    /// Cached data expires.
     Expiry,
     /// The sender is due for a report on its flow.
     Feedback,

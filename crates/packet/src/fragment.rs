@@ -10,6 +10,7 @@
 //! Beyond that the oldest datagram of the owner with most bytes waiting is evicted.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -84,11 +85,33 @@ pub enum Joined {
     Useless,
 }
 
+/// The key of a datagram that waits for pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct DatagramKey<O> {
+    owner: O,
+    conversation: u32,
+    datagram: u32,
+}
+
+impl<O: Copy> DatagramKey<O> {
+    /// Returns the keys of all datagrams of a conversation.
+    fn of_conversation(owner: O, conversation: u32) -> RangeInclusive<Self> {
+        let key = |datagram| Self { owner, conversation, datagram };
+        key(0)..=key(u32::MAX)
+    }
+
+    /// Returns the keys of all datagrams of an owner.
+    fn of_owner(owner: O) -> RangeInclusive<Self> {
+        let key = |number| Self { owner, conversation: number, datagram: number };
+        key(0)..=key(u32::MAX)
+    }
+}
+
 /// Joins pieces, by owner and by conversation.
 #[derive(Debug)]
 pub struct Joiner<O> {
     limits: JoinLimits,
-    waiting: BTreeMap<(O, u32, u32), Partial>,
+    waiting: BTreeMap<DatagramKey<O>, Partial>,
     conversations: BTreeMap<(O, u32), Conversation>,
     bytes: usize,
     by_owner: BTreeMap<O, usize>,
@@ -163,7 +186,7 @@ impl<O: Ord + Copy> Joiner<O> {
         if known.over.contains(&datagram) {
             return Joined::Useless;
         }
-        let key = (owner, conversation, datagram);
+        let key = DatagramKey { owner, conversation, datagram };
         if !self.waiting.contains_key(&key) {
             self.begin(now, key, count, wait);
         }
@@ -199,17 +222,17 @@ impl<O: Ord + Copy> Joiner<O> {
 
     /// Forgets a conversation that is over.
     pub fn remove(&mut self, owner: O, conversation: u32) {
-        let all = (owner, conversation, 0)..=(owner, conversation, u32::MAX);
+        let all = DatagramKey::of_conversation(owner, conversation);
         let waiting: Vec<_> = self.waiting.range(all).map(|(key, _)| *key).collect();
         waiting.into_iter().for_each(|key| self.give_up(key));
         self.conversations.remove(&(owner, conversation));
     }
 
-    fn begin(&mut self, now: Timestamp, key: (O, u32, u32), count: u8, wait: Duration) {
-        let (owner, conversation, _) = key;
+    fn begin(&mut self, now: Timestamp, key: DatagramKey<O>, count: u8, wait: Duration) {
+        let DatagramKey { owner, conversation, .. } = key;
         let is_full = self.conversations.get(&(owner, conversation));
         if is_full.is_some_and(|known| known.waiting >= MOST_OF_CONVERSATION) {
-            let all = (owner, conversation, 0)..=(owner, conversation, u32::MAX);
+            let all = DatagramKey::of_conversation(owner, conversation);
             let oldest = self.waiting.range(all).min_by_key(|(_, partial)| partial.begun);
             oldest.map(|(key, _)| *key).into_iter().for_each(|key| self.give_up(key));
         }
@@ -233,20 +256,21 @@ impl<O: Ord + Copy> Joiner<O> {
         while self.bytes > self.limits.bytes || self.waiting.len() > self.limits.datagrams {
             let most = self.by_owner.iter().max_by_key(|(_, bytes)| **bytes);
             let Some(owner) = most.map(|(owner, _)| *owner) else { return };
-            let theirs = self.waiting.range((owner, 0, 0)..=(owner, u32::MAX, u32::MAX));
+            let theirs = self.waiting.range(DatagramKey::of_owner(owner));
             let oldest = theirs.min_by_key(|(_, partial)| partial.begun);
             let Some(oldest) = oldest.map(|(key, _)| *key) else { return };
             self.give_up(oldest);
         }
     }
 
-    fn give_up(&mut self, key: (O, u32, u32)) {
+    fn give_up(&mut self, key: DatagramKey<O>) {
         self.given_up += u64::from(self.end(key).is_some());
     }
 
     /// Removes a datagram that is complete, or given up.
-    fn end(&mut self, (owner, conversation, datagram): (O, u32, u32)) -> Option<Partial> {
-        let partial = self.waiting.remove(&(owner, conversation, datagram))?;
+    fn end(&mut self, key: DatagramKey<O>) -> Option<Partial> {
+        let partial = self.waiting.remove(&key)?;
+        let DatagramKey { owner, conversation, datagram } = key;
         self.bytes -= partial.bytes;
         if let Some(bytes) = self.by_owner.get_mut(&owner) {
             *bytes -= partial.bytes;

@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`message`] | the wire format, byte by byte in `docs/reference/wire-packets.md` |
-//! | [`sender`] | packets to the Internet path, copies to the ingress relay; which packets are vital |
+//! | [`sender`] | packets to the Internet path, copies to the ingress relay; which packets have high priority |
 //! | [`ingress`] | copies in, packets and repair packets out: Algorithm 1 of [JQ A] |
 //! | [`egress`] | packets kept near receivers; recovery |
 //! | [`receiver`] | loss detection, deduplication, packets lent as a helper |
@@ -42,7 +42,7 @@
 //!     worth: None,
 //! };
 //! sender.set_flow(flow, over).expect("there is room");
-//! sender.send(now, flow, Class::Usual, b"sealed").expect("it is neither empty nor too long");
+//! sender.send(now, flow, Class::Normal, b"sealed").expect("it is neither empty nor too long");
 //! // One datagram for the Internet path, a copy for the ingress relay.
 //! assert_eq!(sender.poll_transmit().expect("the packet").to, Peer(1));
 //! assert_eq!(sender.poll_transmit().expect("the copy").to, Peer(2));

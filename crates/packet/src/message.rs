@@ -62,7 +62,7 @@ pub const MOST_NACK_ITEMS: u64 = 64;
 /// the round trip of most access legs.
 pub const ACKNOWLEDGED_WORDS: usize = 4;
 
-/// The way a packet is carried, as the sender demands it.
+/// The service by which a packet is carried, as the sender demands it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Service {
@@ -70,7 +70,7 @@ pub enum Service {
     Direct = 0,
     /// Over the relays.
     Forwarding = 1,
-    /// Kept at the egress relay.
+    /// Cached at the egress relay.
     Caching = 2,
     /// Coded with other flows' packets at the ingress relay.
     Coding = 3,
@@ -85,12 +85,12 @@ impl Service {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
-    /// As important as any.
+    /// Normal priority.
     #[default]
-    Usual = 0,
-    /// More important: a key frame, a SYN, or marked by the application. Its copies go first when
+    Normal = 0,
+    /// High priority: a key frame, a SYN, or marked by the application. Its copies go first when
     /// the uplink is short.
-    Vital = 1,
+    High = 1,
 }
 
 /// The origin of a block's packets.
@@ -306,7 +306,7 @@ pub enum Message<'a> {
     First {
         /// The conversation.
         conversation: u32,
-        /// The way the conversation is carried, which replies take as well.
+        /// The carriage of the conversation, which replies take as well.
         carriage: Carriage,
         /// The destination.
         to: SocketAddr,
@@ -320,7 +320,7 @@ pub enum Message<'a> {
     Begin {
         /// The conversation.
         conversation: u32,
-        /// The way the conversation is carried.
+        /// The carriage of the conversation.
         carriage: Carriage,
         /// The destination of its datagrams.
         to: SocketAddr,

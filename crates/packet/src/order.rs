@@ -27,7 +27,18 @@ pub struct Order<O, F> {
     by_owner: BTreeMap<O, usize>,
     waited: u64,
     /// Released packets, to be taken.
-    ready: Vec<(O, F, Vec<u8>)>,
+    ready: Vec<OrderedPacket<O, F>>,
+}
+
+/// A packet whose turn it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderedPacket<O, F> {
+    /// The owner of its flow.
+    pub owner: O,
+    /// Its flow.
+    pub flow: F,
+    /// Its bytes.
+    pub packet: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -95,7 +106,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         known.hold = hold;
         if sequence < known.next {
             // Its turn is over, so it is released at once, as without an order.
-            self.ready.push((owner, flow, packet.to_vec()));
+            self.ready.push(OrderedPacket { owner, flow, packet: packet.to_vec() });
             return;
         }
         if known.waiting.contains_key(&sequence) {
@@ -132,7 +143,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
     }
 
     /// Returns the released packets, in order.
-    pub fn take_ready(&mut self) -> Vec<(O, F, Vec<u8>)> {
+    pub fn take_ready(&mut self) -> Vec<OrderedPacket<O, F>> {
         std::mem::take(&mut self.ready)
     }
 
@@ -181,7 +192,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
                     self.by_owner.remove(&owner);
                 }
             }
-            self.ready.push((owner, number, packet));
+            self.ready.push(OrderedPacket { owner, flow: number, packet });
         }
         flow.next = flow.next.max(end);
         flow.look();

@@ -193,11 +193,11 @@ impl Receiver {
         &mut self,
         now: Timestamp,
         packet: PacketId,
-        way: Arrival,
+        arrival: Arrival,
         sealed: &[u8],
         genuine: &impl Genuine,
     ) {
-        let done = self.accept(now, packet, sealed, way, Proof::Opened);
+        let done = self.accept(now, packet, sealed, arrival, Proof::Opened);
         self.settle(now, done, Proof::Ask(genuine));
     }
 
@@ -225,14 +225,14 @@ impl Receiver {
     ) -> Result<(), DropReason> {
         let packet = source.packet;
         let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
-        let way = if from == state.flow.sender {
+        let arrival = if from == state.flow.sender {
             Arrival::Internet
         } else if Some(from) == state.flow.egress && source.service == Service::Forwarding {
             Arrival::Overlay
         } else {
             return Err(DropReason::WrongPeer);
         };
-        self.accept(now, packet, source.payload, way, proof)
+        self.accept(now, packet, source.payload, arrival, proof)
     }
 
     fn take_recovered(
@@ -253,11 +253,11 @@ impl Receiver {
         if !state.missing.was_asked(packet.sequence) {
             return Err(DropReason::NotAsked);
         }
-        let way = match means {
+        let arrival = match means {
             RecoverySource::Cache => Arrival::Cache,
             RecoverySource::CrossStream => Arrival::CrossStream,
         };
-        self.accept(now, packet, payload, way, proof)
+        self.accept(now, packet, payload, arrival, proof)
     }
 
     /// Accepts a packet, if it is the first copy and genuine.
@@ -266,14 +266,14 @@ impl Receiver {
         now: Timestamp,
         packet: PacketId,
         payload: &[u8],
-        way: Arrival,
+        arrival: Arrival,
         proof: Proof<'_>,
     ) -> Result<(), DropReason> {
         let state = self.flows.get_mut(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         match state.window.look(packet.sequence) {
             Seen::New => {}
             Seen::Before => {
-                if way == Arrival::Internet {
+                if arrival == Arrival::Internet {
                     state.came_after_all(now, packet.sequence);
                 }
                 return Err(DropReason::Duplicate);
@@ -284,8 +284,8 @@ impl Receiver {
             return Err(DropReason::NotGenuine);
         }
         state.window.insert(packet.sequence);
-        let usual = matches!(way, Arrival::Internet | Arrival::Overlay);
-        let (after, is_late) = state.count(now, packet.sequence, way);
+        let usual = matches!(arrival, Arrival::Internet | Arrival::Overlay);
+        let (after, is_late) = state.count(now, packet.sequence, arrival);
         let newly = if usual {
             state.detector.arrive(now, packet.sequence)
         } else {
@@ -295,13 +295,14 @@ impl Receiver {
             Self::miss(now, state, newly, packet.flow, &mut self.outbox);
         }
         if matches!(proof, Proof::Ask(_)) {
-            let pushed =
-                self.deliveries.push((packet, way, is_late), |out| out.extend_from_slice(payload));
+            let pushed = self
+                .deliveries
+                .push((packet, arrival, is_late), |out| out.extend_from_slice(payload));
             if pushed.is_none() {
                 self.outbox.drop(DropReason::QueueFull);
             }
         }
-        self.outbox.emit(Event::Delivered { packet, way, after, is_late });
+        self.outbox.emit(Event::Delivered { packet, arrival, after, is_late });
         state.blocks.add_source(packet, payload, &mut self.solved);
         if state.flow.is_coded() {
             self.lent.insert(now, OWN, packet, payload);
@@ -435,8 +436,8 @@ impl Receiver {
 
     /// Returns the next packet for the application.
     pub fn poll_delivery(&mut self) -> Option<Delivery<'_>> {
-        let ((packet, way, is_late), payload) = self.deliveries.pop()?;
-        Some(Delivery { packet, way, is_late, payload })
+        let ((packet, arrival, is_late), payload) = self.deliveries.pop()?;
+        Some(Delivery { packet, arrival, is_late, payload })
     }
 
     /// Returns the next datagram to send.

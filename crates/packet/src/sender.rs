@@ -56,7 +56,8 @@ pub enum Copies {
     /// All packets.
     #[default]
     All,
-    /// Vital packets, and the last of each window: one that no packet follows for some time.
+    /// High-priority packets, and the last of each window: one that no packet follows for some
+    /// time.
     Chosen {
         /// That time; `None`: last packets are not copied.
         last_after: Option<Duration>,
@@ -88,7 +89,7 @@ pub struct SenderConfig {
     pub arq: Option<Arq>,
     /// The bytes that the uplink takes; `None`: any number. Packets on their only path and control
     /// traffic are always sent; copies, first or repeated, take the rest. The last quarter of the
-    /// burst is reserved for vital copies.
+    /// burst is reserved for high-priority copies.
     pub uplink: Option<Allowance>,
 }
 
@@ -225,11 +226,10 @@ impl Sender {
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
             return Ok(packet);
         };
-        let is_chosen =
-            by_internet.is_none() || flow.copies == Copies::All || class == Class::Vital;
+        let is_chosen = by_internet.is_none() || flow.copies == Copies::All || class == Class::High;
         if is_chosen {
             state.last = None;
-            // The only way of a packet is not a copy that the uplink could drop.
+            // What takes a packet's only path is not a copy that the uplink could drop.
             let is_only = by_internet.is_none();
             if is_only {
                 self.spend_uplink(now, AROUND_COPY + payload.len());
@@ -378,7 +378,7 @@ impl Sender {
         let (flow, packet) = (state.flow, PacketId { flow: number, sequence: held.sequence });
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else { return };
         let source =
-            Source { packet, service: flow.service, class: Class::Usual, payload: &held.payload };
+            Source { packet, service: flow.service, class: Class::Normal, payload: &held.payload };
         if self.uplink_bears(now, &source) {
             self.copy(now, leg, (source, flow.worth));
         }

@@ -57,7 +57,7 @@ impl Wired {
     fn run(&mut self, packets: u64) {
         for _ in 0..packets {
             for (flow, sender) in (0..).map(FlowNumber).zip(&mut self.senders) {
-                sender.send(self.now, flow, Class::Usual, &PAYLOAD).unwrap();
+                sender.send(self.now, flow, Class::Normal, &PAYLOAD).unwrap();
             }
             for _ in 0..10 {
                 self.settle();

@@ -72,7 +72,7 @@ impl Relay {
 }
 
 fn copy(flow: u64, number: u64, service: Service, payload: &[u8]) -> Message<'_> {
-    let (packet, class) = (id(flow, number), Class::Usual);
+    let (packet, class) = (id(flow, number), Class::Normal);
     Message::Copy { number, source: Source { packet, service, class, payload } }
 }
 

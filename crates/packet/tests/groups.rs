@@ -69,7 +69,7 @@ fn send(
         let packet = cast.send(0);
         for member in (0..MEMBERS).filter(|member| comes(*member, packet.sequence)) {
             let (bytes, mut sent) = (payload(packet), Vec::new());
-            let (service, class) = (Service::Caching, Class::Usual);
+            let (service, class) = (Service::Caching, Class::Normal);
             Message::Source(Source { packet, service, class, payload: &bytes }).write(&mut sent);
             cast.hand_over(sender_of(0), receiver_of(member), &sent);
         }
@@ -80,14 +80,14 @@ fn send(
     cast.advance(until, fate);
 }
 
-fn way_at(cast: &Cast, member: u64, packet: PacketId) -> Option<Arrival> {
-    let mut ways = cast.events_of(receiver_of(member)).filter_map(|event| match event {
-        Event::Delivered { packet: delivered, way, .. } if delivered == packet => Some(way),
+fn arrival_at(cast: &Cast, member: u64, packet: PacketId) -> Option<Arrival> {
+    let mut arrivals = cast.events_of(receiver_of(member)).filter_map(|event| match event {
+        Event::Delivered { packet: delivered, arrival, .. } if delivered == packet => Some(arrival),
         _ => None,
     });
-    let way = ways.next();
-    assert_eq!(ways.next(), None, "once at most");
-    way
+    let arrival = arrivals.next();
+    assert_eq!(arrivals.next(), None, "once at most");
+    arrival
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn each_member_gets_one_copy() {
     assert_eq!(cast.sent(INGRESS, EGRESS).len(), 5);
     for member in 0..MEMBERS {
         for sequence in 0..5 {
-            assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Arrival::Overlay));
+            assert_eq!(arrival_at(&cast, member, id(0, sequence)), Some(Arrival::Overlay));
         }
     }
 }
@@ -115,7 +115,7 @@ fn member_requests_are_answered_to_it_alone() {
     send(&mut cast, 8, comes, &mut losing(&[]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 8);
     for (member, sequence) in [(0, 2), (1, 2), (1, 3)] {
-        assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Arrival::Cache));
+        assert_eq!(arrival_at(&cast, member, id(0, sequence)), Some(Arrival::Cache));
     }
     let came_back = |member: u64, packet: PacketId| {
         let is_it = |message: &Message<'_>| {
@@ -141,8 +141,8 @@ fn last_leg_loss_is_recovered() {
         _ => Fate::Goes,
     };
     send(&mut cast, 6, |_, _| false, &mut fate);
-    assert_eq!(way_at(&cast, 1, id(0, 2)), Some(Arrival::Cache));
-    assert_eq!(way_at(&cast, 2, id(0, 2)), Some(Arrival::Overlay));
+    assert_eq!(arrival_at(&cast, 1, id(0, 2)), Some(Arrival::Cache));
+    assert_eq!(arrival_at(&cast, 2, id(0, 2)), Some(Arrival::Overlay));
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn removed_member_gets_nothing() {
     let left: Vec<Peer> = [0, 2].map(receiver_of).to_vec();
     cast.egress.set_group(FLOW, at_egress, &left).unwrap();
     send(&mut cast, 2, |_, _| false, &mut losing(&[]));
-    assert_eq!(way_at(&cast, 1, id(0, 3)), None);
-    assert_eq!(way_at(&cast, 2, id(0, 3)), Some(Arrival::Overlay));
+    assert_eq!(arrival_at(&cast, 1, id(0, 3)), None);
+    assert_eq!(arrival_at(&cast, 2, id(0, 3)), Some(Arrival::Overlay));
     cast.wire.clear();
     let (mut ranges, mut asked) = (Vec::new(), Vec::new());
     write_ranges(&[3], &mut ranges);

@@ -77,7 +77,7 @@ fn unrequested_packets_are_refused() {
     Message::Recovered { packet: id(0, 9), means, payload: &unasked }.write(&mut bytes);
     cast.hand_over(EGRESS, receiver_of(0), &bytes);
     cast.settle(&mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 9)), None);
+    assert_eq!(cast.arrival_of(id(0, 9)), None);
 }
 
 /// Returns every state of every machine, as text.
@@ -144,7 +144,7 @@ fn relay_of_two(flows_of_first: u64) -> (Egress, EgressFlow) {
         egress.set_flow(FlowNumber(flow), of(2)).unwrap();
     }
     egress.set_flow(FlowNumber(VICTIM), of(3)).unwrap();
-    let (service, class) = (Service::Caching, Class::Usual);
+    let (service, class) = (Service::Caching, Class::Normal);
     let packet = id(VICTIM, 0);
     let source = Source { packet, service, class, payload: &[1; 1000] };
     egress.handle_message(at(1), Peer(1), Message::Source(source));

@@ -23,7 +23,7 @@ fn add(order: &mut Order<u8, u8>, ms: u64, sequence: u64) -> Vec<u64> {
 
 fn ready(order: &mut Order<u8, u8>) -> Vec<u64> {
     let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes[..8].try_into().unwrap());
-    order.take_ready().into_iter().map(|(_, _, packet)| number(packet)).collect()
+    order.take_ready().into_iter().map(|released| number(released.packet)).collect()
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn largest_owner_is_released_first() {
         order.add(at_ms(1), (2, flow), (5, &packet), HOLD);
         assert!(order.bytes() <= 100_000);
     }
-    assert!(order.take_ready().iter().all(|(owner, ..)| *owner == 2));
+    assert!(order.take_ready().iter().all(|released| released.owner == 2));
     order.end_flow(1, 1);
     assert_eq!(order.take_ready().len(), 1);
 }

@@ -20,7 +20,7 @@ const ANSWER: u64 = 3;
 
 /// The fate of packets.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Fared {
+struct Outcome {
     asked: u64,
     expected: u64,
     lost_by_internet: u64,
@@ -28,7 +28,7 @@ struct Fared {
 }
 
 /// Runs a path on which each packet arrives `delay` milliseconds after it was sent.
-fn fare(delay: impl Fn(u64) -> u64) -> Fared {
+fn deliver(delay: impl Fn(u64) -> u64) -> Outcome {
     let config = ReceiverConfig { keepalive_every: None, ..ReceiverConfig::default() };
     let mut receiver = Receiver::new(at(0), config);
     let flow = receiver_flow(0, ms(100), ms(300));
@@ -39,7 +39,7 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
         arrivals.entry(sequence * GAP + delay(sequence)).or_default().push(sequence);
     }
     let mut answers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let (mut fared, genuine) = (Fared::default(), |_: PacketId, _: &[u8]| true);
+    let (mut outcome, genuine) = (Outcome::default(), |_: PacketId, _: &[u8]| true);
     for millis in 0..PACKETS * GAP + 1500 {
         let now = at(millis);
         receiver.handle_timeout(now);
@@ -50,7 +50,7 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
             receiver.handle_message(now, EGRESS, message, &genuine);
         }
         for sequence in arrivals.remove(&millis).unwrap_or_default() {
-            let (packet, service, class) = (id(0, sequence), Service::Caching, Class::Usual);
+            let (packet, service, class) = (id(0, sequence), Service::Caching, Class::Normal);
             let payload = payload(packet);
             let source = Source { packet, service, class, payload: &payload };
             receiver.handle_message(now, sender_of(0), Message::Source(source), &genuine);
@@ -60,39 +60,39 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
                 Ok(Message::Nack(nack)) => {
                     let asked: Vec<u64> = nack.ranges.sequences().collect();
                     let existing = asked.iter().filter(|sequence| **sequence < PACKETS);
-                    fared.asked += existing.count() as u64;
+                    outcome.asked += existing.count() as u64;
                     // The relay keeps the packets that have been sent.
                     let is_cached = |asked: &u64| *asked < PACKETS && asked * GAP <= millis;
                     let cached = asked.into_iter().filter(is_cached);
                     answers.entry(millis + ANSWER).or_default().extend(cached);
                 }
                 Ok(Message::Feedback(feedback)) => {
-                    fared.expected += feedback.expected;
-                    fared.lost_by_internet += feedback.lost_by_internet;
+                    outcome.expected += feedback.expected;
+                    outcome.lost_by_internet += feedback.lost_by_internet;
                 }
                 _ => {}
             }
         }
         while receiver.poll_delivery().is_some() {
-            fared.delivered += 1;
+            outcome.delivered += 1;
         }
     }
-    fared
+    outcome
 }
 
 #[test]
 fn tenth_of_packets_25_ms_late_is_no_loss() {
-    let fared = fare(|sequence| if sequence % 10 == 3 { 65 } else { 40 });
-    assert_eq!((fared.delivered, fared.expected), (PACKETS, PACKETS));
+    let outcome = deliver(|sequence| if sequence % 10 == 3 { 65 } else { 40 });
+    assert_eq!((outcome.delivered, outcome.expected), (PACKETS, PACKETS));
     // The model learns from the first ones.
-    assert!(fared.asked <= PACKETS / 50, "{fared:?}");
-    assert!(fared.lost_by_internet <= PACKETS / 100, "{fared:?}");
+    assert!(outcome.asked <= PACKETS / 50, "{outcome:?}");
+    assert!(outcome.lost_by_internet <= PACKETS / 100, "{outcome:?}");
 }
 
 #[test]
 fn tenth_of_packets_25_ms_early_is_no_loss() {
-    let fared = fare(|sequence| if sequence % 10 == 3 { 40 } else { 65 });
-    assert_eq!((fared.delivered, fared.expected), (PACKETS, PACKETS));
-    assert!(fared.asked <= PACKETS / 50, "{fared:?}");
-    assert!(fared.lost_by_internet <= PACKETS / 100, "{fared:?}");
+    let outcome = deliver(|sequence| if sequence % 10 == 3 { 40 } else { 65 });
+    assert_eq!((outcome.delivered, outcome.expected), (PACKETS, PACKETS));
+    assert!(outcome.asked <= PACKETS / 50, "{outcome:?}");
+    assert!(outcome.lost_by_internet <= PACKETS / 100, "{outcome:?}");
 }

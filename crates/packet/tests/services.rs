@@ -19,8 +19,8 @@ fn direct_packets_use_internet_only() {
     let mut cast = Cast::new(&Setting::of(Service::Direct, 1));
     cast.run(3, &mut losing(&[id(0, 1)]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 0);
-    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Internet));
-    assert_eq!(cast.way_of(id(0, 1)), None);
+    assert_eq!(cast.arrival_of(id(0, 0)), Some(Arrival::Internet));
+    assert_eq!(cast.arrival_of(id(0, 1)), None);
     assert!(cast.events_of(receiver_of(0)).any(|event| event == Event::Lost(id(0, 1))));
 }
 
@@ -28,7 +28,7 @@ fn direct_packets_use_internet_only() {
 fn forwarded_packets_use_relays_or_both() {
     let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
     cast.run(2, &mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
+    assert_eq!(cast.arrival_of(id(0, 1)), Some(Arrival::Overlay));
     assert_eq!(cast.sent(sender_of(0), receiver_of(0)).len(), 0);
 
     let mut setting = Setting::of(Service::Forwarding, 1);
@@ -39,8 +39,8 @@ fn forwarded_packets_use_relays_or_both() {
     };
     cast.run(2, &mut losing(&[]));
     cast.run(2, &mut fate);
-    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Internet));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Overlay));
+    assert_eq!(cast.arrival_of(id(0, 1)), Some(Arrival::Internet));
+    assert_eq!(cast.arrival_of(id(0, 3)), Some(Arrival::Overlay));
     assert_eq!(cast.delivered.len(), 4);
 }
 
@@ -81,11 +81,11 @@ fn lost_copy_arrives_for_last_request() {
         cast.advance(cast.now + ms(10), &mut fate);
     }
     cast.advance(at(220), &mut losing(&[]));
-    assert_eq!(cast.way_of(lost), None);
+    assert_eq!(cast.arrival_of(lost), None);
     // Sent again by a sender so far from the relay that it knows of the loss only now.
     cast.hand_over(sender_of(0), INGRESS, &copy);
     cast.settle(&mut losing(&[]));
-    assert_eq!(cast.way_of(lost), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(lost), Some(Arrival::Cache));
 }
 
 #[test]
@@ -102,19 +102,19 @@ fn missing_packets_are_requested_once_relay_is_known() {
         cast.settle(&mut losing(&[]));
         cast.advance(cast.now + ms(10), &mut losing(&[]));
     }
-    assert_eq!(cast.way_of(id(0, 1)), None);
+    assert_eq!(cast.arrival_of(id(0, 1)), None);
     cast.receivers[0].set_path(FlowNumber(0), known);
     cast.advance(cast.now + ms(10), &mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Cache));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 1)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 3)), Some(Arrival::Cache));
 }
 
 #[test]
 fn gap_requests_cached_packet() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 2), id(0, 3)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::Cache));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 2)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 3)), Some(Arrival::Cache));
     assert_eq!(cast.delivered.len(), 6);
 }
 
@@ -122,14 +122,14 @@ fn gap_requests_cached_packet() {
 fn timer_detects_lost_last_packet() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(20, &mut losing(&[id(0, 19)]));
-    assert_eq!(cast.way_of(id(0, 19)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 19)), Some(Arrival::Cache));
 }
 
 #[test]
 fn lost_packet_is_decoded_with_helpers() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
+    assert_eq!(cast.arrival_of(id(0, 2)), Some(Arrival::CrossStream));
     let full = |event: &Event| {
         matches!(event, Event::BlockClosed { closed: Closed::Full, members: 3, repairs: 2, .. })
     };
@@ -144,8 +144,8 @@ fn lost_packet_is_decoded_with_helpers() {
 fn two_losses_in_block_are_recovered() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2), id(1, 2)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
-    assert_eq!(cast.way_of(id(1, 2)), Some(Arrival::CrossStream));
+    assert_eq!(cast.arrival_of(id(0, 2)), Some(Arrival::CrossStream));
+    assert_eq!(cast.arrival_of(id(1, 2)), Some(Arrival::CrossStream));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn in_stream_loss_needs_no_helper() {
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
     let mut cast = Cast::new(&setting);
     cast.run(10, &mut losing(&[id(0, 4)]));
-    assert_eq!(cast.way_of(id(0, 4)), Some(Arrival::InStream));
+    assert_eq!(cast.arrival_of(id(0, 4)), Some(Arrival::InStream));
     let asked = |(_, event): &&(Peer, Event)| matches!(event, Event::HelpAsked { .. });
     assert_eq!(cast.events.iter().filter(asked).count(), 0);
 }
@@ -175,7 +175,7 @@ fn outage_is_followed() {
     let mut cast = Cast::new(&setting);
     let lost: Vec<_> = (20..120).map(|sequence| id(0, sequence)).collect();
     cast.run(200, &mut losing(&lost));
-    assert!(lost.iter().all(|packet| cast.way_of(*packet).is_some()));
+    assert!(lost.iter().all(|packet| cast.arrival_of(*packet).is_some()));
     assert!(cast.delivered.iter().all(|(_, _, is_late)| !is_late));
 }
 
@@ -222,7 +222,7 @@ fn paused_call_is_recovered() {
         let until = cast.now + ms(500);
         cast.advance(until, &mut outage);
     }
-    let gone: Vec<u64> = (90..400).filter(|s| cast.way_of(id(0, *s)).is_none()).collect();
+    let gone: Vec<u64> = (90..400).filter(|s| cast.arrival_of(id(0, *s)).is_none()).collect();
     assert_eq!(gone, []);
 }
 
@@ -242,7 +242,7 @@ fn lost_copy_is_resent() {
     };
     cast.run(10, &mut fate);
     // It came too late for its block: the egress relay got the packet itself.
-    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 3)), Some(Arrival::Cache));
     let again = |event: &Event| matches!(event, Event::CopySent { resent: 1, .. });
     assert_eq!(cast.events_of(sender_of(0)).filter(again).count(), 1);
 }
@@ -264,7 +264,7 @@ fn unacknowledged_last_copy_is_resent() {
     cast.run(40, &mut fate);
     let copies = cast.sent(sender_of(0), INGRESS);
     assert_eq!(copies.iter().filter(|m| matches!(m, Message::Copy { number: 39, .. })).count(), 3);
-    assert_eq!(cast.way_of(id(0, 39)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 39)), Some(Arrival::Cache));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn chosen_packets_and_window_end_are_copied() {
     let mut setting = Setting::of(Service::Caching, 1);
     setting.copies = Copies::Chosen { last_after: Some(ms(20)) };
     let mut cast = Cast::new(&setting);
-    for class in [Class::Usual, Class::Vital, Class::Usual, Class::Usual, Class::Usual] {
+    for class in [Class::Normal, Class::High, Class::Normal, Class::Normal, Class::Normal] {
         cast.send_as(0, class);
         let until = cast.now + ms(5);
         cast.advance(until, &mut losing(&[]));
@@ -294,7 +294,7 @@ fn only_chosen_packets_are_copied() {
     let mut setting = Setting::of(Service::Forwarding, 1);
     (setting.paths, setting.copies) = (Paths::Both, Copies::Chosen { last_after: None });
     let mut cast = Cast::new(&setting);
-    for class in [Class::Usual, Class::Vital, Class::Usual] {
+    for class in [Class::Normal, Class::High, Class::Normal] {
         cast.send_as(0, class);
     }
     // The Internet loses the first two.
@@ -303,14 +303,14 @@ fn only_chosen_packets_are_copied() {
         _ => Fate::Goes,
     });
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 1);
-    assert_eq!(cast.way_of(id(0, 0)), None);
-    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
+    assert_eq!(cast.arrival_of(id(0, 0)), None);
+    assert_eq!(cast.arrival_of(id(0, 1)), Some(Arrival::Overlay));
     // With the overlay path alone all packets go there.
     setting.paths = Paths::Overlay;
     let mut cast = Cast::new(&setting);
-    cast.send_as(0, Class::Usual);
+    cast.send_as(0, Class::Normal);
     cast.settle(&mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Overlay));
+    assert_eq!(cast.arrival_of(id(0, 0)), Some(Arrival::Overlay));
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn poisoned_recovery_is_refused() {
         _ => Fate::Goes,
     };
     cast.run(5, &mut fate);
-    assert_eq!(cast.way_of(id(0, 2)), None);
+    assert_eq!(cast.arrival_of(id(0, 2)), None);
     let refused = Event::Dropped(DropReason::NotGenuine);
     assert!(cast.events_of(receiver_of(0)).any(|event| event == refused));
 }
@@ -459,8 +459,8 @@ fn reordered_packets_count_as_late() {
 fn first_packets_are_recovered() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 0), id(0, 1)]));
-    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Cache));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 0)), Some(Arrival::Cache));
+    assert_eq!(cast.arrival_of(id(0, 1)), Some(Arrival::Cache));
 }
 
 /// A relay acknowledges nothing, and repeated copies stay within the uplink's rate.
@@ -480,7 +480,7 @@ fn resent_copies_count_for_uplink() {
         sender.set_flow(FlowNumber(0), flow).unwrap();
         // All of them before the first is sent again.
         for _ in 0..40 {
-            sender.send(at(0), FlowNumber(0), Class::Vital, &[7; 916]).unwrap();
+            sender.send(at(0), FlowNumber(0), Class::High, &[7; 916]).unwrap();
         }
         for step in 0..400 {
             sender.handle_timeout(at(10 * step));
@@ -514,7 +514,7 @@ fn copies_use_remaining_uplink() {
         };
         sender.set_flow(FlowNumber(0), flow).unwrap();
         for step in 0..500 {
-            sender.send(at(20 * step), FlowNumber(0), Class::Usual, &[7; 972]).unwrap();
+            sender.send(at(20 * step), FlowNumber(0), Class::Normal, &[7; 972]).unwrap();
             while let Some(transmit) = sender.poll_transmit() {
                 let message = Message::parse(transmit.bytes).unwrap();
                 copies += u64::from(matches!(message, Message::Copy { .. }));

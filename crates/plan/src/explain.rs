@@ -68,8 +68,8 @@ pub struct ExplainedLeg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is the path that the plan takes.
-    Taken,
+    /// It is the path that the plan uses.
+    Selected,
     /// It is slower, or not faster and more expensive.
     NoBetter,
     /// The plan would cost more than the budget.
@@ -89,7 +89,7 @@ impl Verdict {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Taken => "taken",
+            Self::Selected => "selected",
             Self::NoBetter => "no-better",
             Self::Budget => "budget",
             Self::Capacity => "capacity",
@@ -252,7 +252,7 @@ pub(crate) fn legs_of(
 /// Returns the constraint that keeps the flow from completing sooner.
 fn binding(legs: &[ExplainedLeg], alternatives: &[Alternative]) -> String {
     let faster = alternatives.iter().filter(|other| other.gain_s > 0.0);
-    let ruled_out = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);
+    let ruled_out = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Selected);
     if let Some(verdict) = ruled_out {
         return verdict.as_str().to_owned();
     }
@@ -331,7 +331,11 @@ impl Judge<'_> {
             plan_cost,
             extra_cost_usd: plan_cost.map(extra),
             extra_relays,
-            verdict: if relays == selected { Verdict::Taken } else { self.verdict(fct, plan_cost) },
+            verdict: if relays == selected {
+                Verdict::Selected
+            } else {
+                self.verdict(fct, plan_cost)
+            },
         }
     }
 

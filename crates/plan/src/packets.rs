@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `ways` | all services over all relays for a flow, with their delays and costs |
+//! | `options` | all services over all relays for a flow, with their delays and costs |
 //! | `capacities` | relays that streams have bought, that run, or that packet flows add, with their free capacity |
 //! | `planned` | the choice for each flow, with the reasons against the others |
 //! | `verify` | checks of a plan, computed independently |
@@ -28,9 +28,9 @@ use crate::problem::Inputs;
 use crate::service::{DETECTION, Demand};
 
 mod capacities;
+mod options;
 mod planned;
 mod verify;
-mod ways;
 
 pub use planned::{
     ConsideredService, PacketPlan, PacketRelay, PacketVerdict, PlannedPacketFlow, ServiceCosts,

@@ -15,7 +15,7 @@ mod guard;
 mod keeper;
 mod queue;
 
-pub use costs::{ConfiguredCosts, FlowCosts, LeftRelay, Spent};
+pub use costs::{ConfiguredCosts, FlowCosts, RelayUsage, Spent};
 pub use keeper::{Cause, Change, Report, ServiceKeeper};
 pub use queue::StandingQueue;
 

@@ -83,7 +83,7 @@ fn binding_limit_is_named() {
     let rich = crowded(100.0, 2_000.0);
     let plan = Greedy.solve(&rich, &Limits::work(SOME)).unwrap();
     let one = explained(&rich, &plan, "one");
-    assert_eq!(one.alternatives[0].verdict, Verdict::Taken);
+    assert_eq!(one.alternatives[0].verdict, Verdict::Selected);
     assert!(one.binding.starts_with("window of "), "{}", one.binding);
     assert_eq!(one.legs.iter().filter(|leg| leg.slowest).count(), 1);
     let parts = one.set_up + one.start_up + one.steady;
@@ -187,7 +187,7 @@ proptest! {
         for planned in &plan.flows {
             let why = explain(&problem, &plan, &planned.id).unwrap();
             let selected: Vec<_> =
-                why.alternatives.iter().filter(|other| other.verdict == Verdict::Taken).collect();
+                why.alternatives.iter().filter(|other| other.verdict == Verdict::Selected).collect();
             prop_assert_eq!(selected.len(), 1);
             prop_assert_eq!(selected[0].plan_cost, Some(plan.cost));
             prop_assert_eq!(selected[0].extra_relays, 0);

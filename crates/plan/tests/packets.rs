@@ -109,7 +109,7 @@ fn oceania_europe_call_costs_match_paper() {
     let [coded, cached, forwarded] =
         [PacketService::Coding, PacketService::Caching, PacketService::Forwarding]
             .map(|service| considered(flow, service));
-    near(coded, [180.0, coding], PacketVerdict::Taken);
+    near(coded, [180.0, coding], PacketVerdict::Selected);
     near(cached, [160.0, caching], PacketVerdict::Dearer);
     near(forwarded, [145.0, forwarding], PacketVerdict::Dearer);
     assert_eq!(considered(flow, PacketService::Direct).2, PacketVerdict::Lossy);

@@ -271,10 +271,10 @@ impl World {
     }
 
     fn ask(&mut self, now: f64) {
-        for (way, usual) in [2.0 * INTERNET, 2.0 * ACCESS].into_iter().enumerate() {
+        for (path, usual) in [2.0 * INTERNET, 2.0 * ACCESS].into_iter().enumerate() {
             let left = self.leave(now, QUESTION);
             if let (Chooser::Auto(auto), Some(left)) = (&mut self.chooser, left) {
-                let smoothed = &mut auto.round_trips[way];
+                let smoothed = &mut auto.round_trips[path];
                 *smoothed = (*smoothed * 7.0 + left - now + usual) / 8.0;
             }
         }

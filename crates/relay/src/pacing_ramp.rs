@@ -57,7 +57,7 @@ impl PacingRamp {
             Next::Same => {}
             Next::Cap(rate) => drop(pacing::cap(connection, rate)),
             Next::None => {
-                let _lifted = pacing::lift(connection);
+                let _lifted = pacing::clear(connection);
                 return Look::Over;
             }
         }

@@ -224,14 +224,14 @@ mod tests {
     fn frames_round_trip_in_pieces_of_any_size() {
         let bytes: Vec<u8> = all().iter().flat_map(encoded).collect();
         for step in [1, 2, 7, bytes.len()] {
-            let (mut buffer, mut taken) = (BytesMut::new(), Vec::new());
+            let (mut buffer, mut decoded) = (BytesMut::new(), Vec::new());
             for piece in bytes.chunks(step) {
                 buffer.extend_from_slice(piece);
                 while let Some(frame) = Frame::take(&mut buffer).unwrap() {
-                    taken.push(frame);
+                    decoded.push(frame);
                 }
             }
-            assert_eq!(taken, all());
+            assert_eq!(decoded, all());
             assert!(buffer.is_empty());
         }
         assert_eq!(encoded(&Frame::Start(0)).len(), START_BYTES);

@@ -9,6 +9,17 @@ use tradewind_units::Timestamp;
 use crate::StripeError;
 use crate::frame::{Frame, INITIAL_WINDOW, MOST_PIECES};
 
+/// The first item that has not arrived, where nothing else may be sent before it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockingItem {
+    /// Its offset.
+    pub(crate) offset: u64,
+    /// The time when it was sent.
+    pub(crate) sent_at: Timestamp,
+    /// The connection that it was last sent over.
+    pub(crate) carrier: Option<u32>,
+}
+
 /// The sending half of a direction.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -243,15 +254,15 @@ impl Sender {
         }
     }
 
-    /// Returns the first item that has not arrived, if nothing else may be sent before it has; with
-    /// the time when it was sent and the connection that it was last sent over.
-    pub(crate) fn waits_for_first(&self) -> Option<(u64, Timestamp, Option<u32>)> {
+    /// Returns the first item that has not arrived, if nothing else may be sent before it has.
+    pub(crate) fn blocking_item(&self) -> Option<BlockingItem> {
         if self.queued > 0 && self.packed < self.limit && self.items.len() < MOST_PIECES {
             return None;
         }
         let (at, item) = self.items.iter().find(|(_, item)| !item.arrived)?;
         let carrier = item.carriers.last().copied();
-        (!self.again.contains(at)).then_some((*at, item.sent_at, carrier))
+        let blocking = BlockingItem { offset: *at, sent_at: item.sent_at, carrier };
+        (!self.again.contains(at)).then_some(blocking)
     }
 }
 

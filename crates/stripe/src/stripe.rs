@@ -401,8 +401,9 @@ impl Stripe {
     /// Returns the frame that blocks all others, and when it is due to be sent over another
     /// connection as well.
     fn first_is_due(&self) -> Option<(u64, Timestamp)> {
-        let (at, sent_at, carrier) = self.sender.waits_for_first()?;
-        let stall_timeout = carrier.and_then(|carrier| self.links.get(&carrier));
-        Some((at, sent_at + stall_timeout.map_or(self.config.stall, |link| link.stall_timeout)))
+        let item = self.sender.blocking_item()?;
+        let link = item.carrier.and_then(|carrier| self.links.get(&carrier));
+        let stall_timeout = link.map_or(self.config.stall, |link| link.stall_timeout);
+        Some((item.offset, item.sent_at + stall_timeout))
     }
 }

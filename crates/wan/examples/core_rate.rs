@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_quick = std::env::args().any(|argument| argument == "--quick");
     let span = if is_quick { QUICK_SPAN } else { SPAN };
     for case in CASES {
-        let (crossed, deliveries, wakes, nanos) = run(case, span)?;
+        let Work { crossed, deliveries, wakes, nanos } = run(case, span)?;
         println!(
             "{:52} {:6.1} ns/segment {:6.1} segments/delivery {:5.2} wakes/delivery {:5.1} % of a \
              core at this load",
@@ -111,8 +111,18 @@ fn topology(case: &Case) -> Result<Topology, Box<dyn Error>> {
     Ok(Topology::parse(&text, &Catalogue::builtin())?)
 }
 
-/// Returns the segments delivered, deliveries, wake-ups and nanoseconds spent.
-fn run(case: &Case, span: Duration) -> Result<(u64, u64, u64, u128), Box<dyn Error>> {
+/// The work of a run.
+struct Work {
+    /// Segments delivered.
+    crossed: u64,
+    deliveries: u64,
+    /// Wake-ups.
+    wakes: u64,
+    /// Nanoseconds spent.
+    nanos: u128,
+}
+
+fn run(case: &Case, span: Duration) -> Result<Work, Box<dyn Error>> {
     let mut wan = Wan::new(&topology(case)?, 1);
     let end = Timestamp::ZERO + span;
     let stagger = case.gap / u32::from(case.pairs);
@@ -153,5 +163,5 @@ fn run(case: &Case, span: Duration) -> Result<(u64, u64, u64, u128), Box<dyn Err
         next_push[pair] = at + case.gap;
     }
     let nanos = started.elapsed().as_nanos();
-    Ok((wan.counters().total.delivered, deliveries, wakes, nanos))
+    Ok(Work { crossed: wan.counters().total.delivered, deliveries, wakes, nanos })
 }

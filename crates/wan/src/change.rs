@@ -156,8 +156,8 @@ impl PairChange {
     pub(crate) fn check(&self, mtu: Bytes, link: &Link) -> Result<(), ChangeError> {
         let mtu = self.mtu.unwrap_or(mtu);
         limits::mtu(mtu).map_err(|reason| ChangeError::value("mtu", reason))?;
-        let kept = link.queue.is_limited().then(|| link.queue.room());
-        match self.queue.or(kept) {
+        let current = link.queue.is_limited().then(|| link.queue.room());
+        match self.queue.or(current) {
             Some(queue) if queue < mtu => Err(ChangeError::value(
                 "queue",
                 format!("room for at least one packet of {mtu}, not `{queue}`"),

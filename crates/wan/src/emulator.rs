@@ -32,6 +32,15 @@ const CONNECTIONS_BEFORE_SWEEP: usize = 1024;
 /// than a coalescing span holds below 3 Gbit/s; beyond, the deadline is early, which is harmless.
 const HEADS_IN_VIEW: usize = 64;
 
+/// The key of a connection in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ConnectionKey {
+    source: HostIndex,
+    destination: HostIndex,
+    /// The caller's number of the connection.
+    number: u64,
+}
+
 /// An emulated network of hosts.
 ///
 /// [`push`](Self::push) bundles as they leave their hosts, sleep until
@@ -51,7 +60,7 @@ pub struct Wan<P> {
     losses: Vec<u64>,
     agenda: Agenda,
     bundles: Bundles<P>,
-    connections: BTreeMap<(HostIndex, HostIndex, u64), usize>,
+    connections: BTreeMap<ConnectionKey, usize>,
     connections_before_sweep: usize,
     free_links: Vec<usize>,
 }
@@ -196,7 +205,8 @@ impl<P: Clone> Wan<P> {
     fn send_off(&mut self, bundle: Bundle<P>, pair: usize, shape: Shape, fitting: u32, mtu: Bytes) {
         self.total.entered += u64::from(fitting);
         let (source, destination, ecn) = (bundle.source, bundle.destination, bundle.ecn);
-        let connection = self.connection_link((source, destination, bundle.connection));
+        let key = ConnectionKey { source, destination, number: bundle.connection };
+        let connection = self.connection_link(key);
         let slot = self.bundles.admit(bundle, fitting);
         for index in 0..shape.segments {
             let bytes = shape.bytes_of(index);
@@ -348,8 +358,8 @@ impl<P: Clone> Wan<P> {
     }
 
     /// Returns the link of a connection's own cap, if its host has one.
-    fn connection_link(&mut self, connection: (HostIndex, HostIndex, u64)) -> Option<usize> {
-        let cap = self.routes.connection_cap(connection.0)?;
+    fn connection_link(&mut self, connection: ConnectionKey) -> Option<usize> {
+        let cap = self.routes.connection_cap(connection.source)?;
         if let Some(link) = self.connections.get(&connection) {
             return Some(*link);
         }

@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn deliveries_of_a_connection_keep_the_order_of_their_times(
+    fn deliveries_of_a_connection_keep_time_order(
         trace in prop::collection::vec(sent(), 1..60),
     ) {
         let whole = |sent: &Sent, number| vec![whole(sent, number)];
@@ -242,7 +242,7 @@ fn segments_of_a_bundle_come_out_together_up_to_the_span() {
 }
 
 #[test]
-fn bundles_that_interleave_at_a_cap_still_come_out_together() {
+fn interleaved_bundles_leave_a_cap_together() {
     let topology = parse(
         "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[site]]\nid = 'c'\n\
          [default.pair]\nrtt = '10 ms'\nrate = '1 Gbit/s'\n\

@@ -205,11 +205,11 @@ fn stated_share_is_duplicated_and_counted() {
 
 #[test]
 fn oversized_segments_are_dropped_and_reported_by_icmp() {
-    for (icmp, told) in [("true", true), ("false", false)] {
+    for (icmp, reported) in [("true", true), ("false", false)] {
         let mut wan =
             Wan::new(&two_sites(&format!("rtt = '2 ms'\nmtu = '1400 B'\nicmp = {icmp}")), 1);
         let mtu_error = Admission::TooBig { mtu: tradewind_units::Bytes::new(1400) };
-        let expected = if told { mtu_error } else { Admission::Accepted };
+        let expected = if reported { mtu_error } else { Admission::Accepted };
         assert_eq!(wan.push(at(0), packet(A, B, 1401, ())), expected);
         assert_eq!(wan.push(at(0), packet(A, B, 1400, ())), Admission::Accepted);
         // Three full segments and a small one, which fits.

@@ -130,7 +130,7 @@ fn a_shorter_delay_never_lets_a_later_segment_overtake() {
 }
 
 #[test]
-fn order_is_kept_under_jitter_and_the_delay_stays_in_its_bounds() {
+fn jitter_keeps_order_and_delay_bounds() {
     let topology = two_sites("rtt = '20 ms'\njitter = '8 ms'");
     let mut wan = Wan::new(&topology, 3);
     for n in 0..50_000_u64 {

@@ -32,7 +32,7 @@ struct Variant {
     predicted_s: Vec<f64>,
 }
 
-/// Names of the ways, in their order.
+/// Names of the variants, in their order.
 const DIRECT: &str = "direct";
 const PER_LINK: &str = "planned per link";
 const PER_MACHINE: &str = "planned per machine";
@@ -57,8 +57,10 @@ pub(crate) fn run(
             topology.map_err(|error| wrong(format!("{}: {error}", scenario.topology)))?;
         Ok((scenario.problem(&problem)?, topology))
     })?;
-    let ways = ways(&problem, options)?;
-    for host in ways.iter().flat_map(|way| way.paths.iter().flatten()).chain(&problem.hosts()) {
+    let variants = variants(&problem, options)?;
+    for host in
+        variants.iter().flat_map(|variant| variant.paths.iter().flatten()).chain(&problem.hosts())
+    {
         if topology.host(host).is_none() {
             let what = format!("{}: no host `{host}`", scenario.topology);
             return Err(ScenarioError::Inconsistent { what }.into());
@@ -66,16 +68,21 @@ pub(crate) fn run(
     }
     let seeds = scenario.runs.seeds(options);
     let step = "carry all flows over each plan";
-    let work = repeat::Work { problem: &problem, ways: &ways, topology: &topology, options };
+    let work =
+        repeat::Work { problem: &problem, variants: &variants, topology: &topology, options };
     let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         work.run(*seed, checked)
     })?;
-    Ok(completed
-        .record(|repeats, options| outcome::record(&scenario, &problem, &ways, options, repeats)))
+    Ok(completed.record(|repeats, options| {
+        outcome::record(&scenario, &problem, &variants, options, repeats)
+    }))
 }
 
 /// Returns the direct paths, and those of both plans.
-fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Variant>, DemoError> {
+fn variants(
+    problem: &scenario::Contention,
+    options: &RunOptions,
+) -> Result<Vec<Variant>, DemoError> {
     let plan = |problem: &Problem| demo::solve(problem, &options.stop);
     let per_link = plan(&problem.per_link)?;
     let per_machine = plan(&problem.per_machine)?;
@@ -88,12 +95,12 @@ fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Vari
             paths: vec![Vec::new(); per_machine.flows.len()],
             predicted_s: direct,
         },
-        way(PER_LINK, &per_link),
-        way(PER_MACHINE, &per_machine),
+        variant(PER_LINK, &per_link),
+        variant(PER_MACHINE, &per_machine),
     ])
 }
 
-fn way(name: &'static str, plan: &Plan) -> Variant {
+fn variant(name: &'static str, plan: &Plan) -> Variant {
     let path = |flow| {
         let regions = plan.regions_of(flow).expect("the verifier found every relay of every path");
         regions.into_iter().map(|region| host_of(&region.into())).collect()

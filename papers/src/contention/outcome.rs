@@ -13,20 +13,20 @@ use crate::harness::{Figure, Finding, Record, Row, RunOptions, Spot};
 pub(super) fn record(
     scenario: &Scenario,
     problem: &Contention,
-    ways: &[Variant],
+    variants: &[Variant],
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.describe_medians(options));
-    let times = Times { problem, ways, repeats };
+    let times = Times { problem, variants, repeats };
     let figure = |title: &str| Figure {
         title: title.to_owned(),
         x_label: "plan".to_owned(),
         y_label: "seconds".to_owned(),
         scale: Scale::Names,
     };
-    let rows = (0..ways.len()).flat_map(|way| times.rows(way)).collect();
+    let rows = (0..variants.len()).flat_map(|variant| times.rows(variant)).collect();
     let figures =
         vec![figure("completion times of all flows, summed"), figure("completion times, medians")];
     let tables = Record::of_tables(&scenario.name, assumptions, (rows, times.findings()));
@@ -35,32 +35,32 @@ pub(super) fn record(
 
 struct Times<'a> {
     problem: &'a Contention,
-    ways: &'a [Variant],
+    variants: &'a [Variant],
     repeats: &'a [Outcome],
 }
 
 impl Times<'_> {
     /// Returns the sums over all flows, by repeat.
-    fn sums(&self, way: usize) -> Vec<f64> {
-        self.repeats.iter().map(|repeat| repeat.fct_s[way].iter().sum()).collect()
+    fn sums(&self, variant: usize) -> Vec<f64> {
+        self.repeats.iter().map(|repeat| repeat.fct_s[variant].iter().sum()).collect()
     }
 
-    fn predicted(&self, way: usize) -> f64 {
-        self.ways[way].predicted_s.iter().sum()
+    fn predicted(&self, variant: usize) -> f64 {
+        self.variants[variant].predicted_s.iter().sum()
     }
 
     fn rows(&self, index: usize) -> Vec<Row> {
-        let way = &self.ways[index];
+        let variant = &self.variants[index];
         let spot = |figure: usize, line: &str| Spot {
             figure,
             line: line.to_owned(),
             x: index as f64,
-            x_name: way.name.to_owned(),
+            x_name: variant.name.to_owned(),
         };
-        let case = |what: &str| format!("{}: {what}", way.name);
+        let case = |what: &str| format!("{}: {what}", variant.name);
         let predicted = self.predicted(index);
-        let relayed = way.paths.iter().filter(|path| !path.is_empty()).count();
-        let note = format!("{relayed} of {} flows over a relay", way.paths.len());
+        let relayed = variant.paths.iter().filter(|path| !path.is_empty()).count();
+        let note = format!("{relayed} of {} flows over a relay", variant.paths.len());
         let mut rows = vec![
             Row::of_median(&case("sum of completion times"), None, &self.sums(index), "s", &note)
                 .drawn_at(spot(0, "measured")),
@@ -70,9 +70,9 @@ impl Times<'_> {
         for (place, flow) in self.problem.flows().iter().enumerate() {
             let took: Vec<f64> =
                 self.repeats.iter().map(|repeat| repeat.fct_s[index][place]).collect();
-            let via: Vec<&str> = way.paths[place].iter().map(HostId::as_str).collect();
+            let via: Vec<&str> = variant.paths[place].iter().map(HostId::as_str).collect();
             let via = if via.is_empty() { "no relay".to_owned() } else { via.join(" > ") };
-            let note = format!("{via}; predicted {:.2} s", way.predicted_s[place]);
+            let note = format!("{via}; predicted {:.2} s", variant.predicted_s[place]);
             let row = Row::of_median(&case(flow.id.as_str()), None, &took, "s", &note);
             rows.push(row.drawn_at(spot(1, flow.id.as_str())));
         }
@@ -80,14 +80,14 @@ impl Times<'_> {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        let place = |name: &str| self.ways.iter().position(|way| way.name == name);
+        let place = |name: &str| self.variants.iter().position(|variant| variant.name == name);
         let (Some(direct), Some(link), Some(machine)) =
             (place(DIRECT), place(PER_LINK), place(PER_MACHINE))
         else {
             return Vec::new();
         };
-        let sum = |way: usize| median(&self.sums(way));
-        let off = |way: usize| 100.0 * (self.predicted(way) / sum(way) - 1.0);
+        let sum = |variant: usize| median(&self.sums(variant));
+        let off = |variant: usize| 100.0 * (self.predicted(variant) / sum(variant) - 1.0);
         vec![
             Finding::new(
                 "plans that know the caps of machines beat plans that know links alone",

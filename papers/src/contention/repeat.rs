@@ -24,14 +24,14 @@ const REST: Duration = Duration::from_millis(500);
 /// Results of a repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// Completion times in seconds, by way, then by flow.
+    /// Completion times in seconds, by variant, then by flow.
     pub(super) fct_s: Vec<Vec<f64>>,
 }
 
 /// Parameters that repeats share.
 pub(super) struct Work<'a> {
     pub(super) problem: &'a Contention,
-    pub(super) ways: &'a [Variant],
+    pub(super) variants: &'a [Variant],
     pub(super) topology: &'a Topology,
     pub(super) options: &'a RunOptions,
 }
@@ -45,10 +45,10 @@ impl Work<'_> {
         let mut outcome = Outcome { fct_s: Vec::new() };
         // Each transfer has its own ports: one that has just ended may hold a port for a moment.
         let mut slot = 0;
-        for way in self.ways {
-            let name = format!("{}, seed {seed}", way.name);
+        for variant in self.variants {
+            let name = format!("{}, seed {seed}", variant.name);
             let fct_s = checked.in_time(options, &name, || {
-                let fct_s = self.carry(&context, way, slot, seed)?;
+                let fct_s = self.carry(&context, variant, slot, seed)?;
                 slot += self.problem.flows().len() as u16;
                 let reasons = context.lab.validity()?.reasons;
                 std::thread::sleep(REST);
@@ -64,14 +64,14 @@ impl Work<'_> {
     fn carry(
         &self,
         context: &LabContext,
-        way: &Variant,
+        variant: &Variant,
         slot: u16,
         seed: u64,
     ) -> Result<Vec<f64>, ProcessError> {
         context.stop.check()?;
         let flows = self.problem.flows();
         let mut ready: Vec<(Chain, FileServer)> = Vec::new();
-        for ((flow, path), slot) in flows.iter().zip(&way.paths).zip(slot..) {
+        for ((flow, path), slot) in flows.iter().zip(&variant.paths).zip(slot..) {
             let server =
                 FileServer::start(context, &host_of(&flow.source), FIRST_SERVER_PORT + slot)?;
             let relays: Vec<_> = path.iter().rev().cloned().collect();

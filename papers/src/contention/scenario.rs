@@ -80,7 +80,7 @@ impl Scenario {
 mod tests {
     use tradewind_wan::Topology;
 
-    use super::super::{PER_LINK, PER_MACHINE, ways};
+    use super::super::{PER_LINK, PER_MACHINE, variants};
     use super::*;
     use crate::harness::RunOptions;
 
@@ -93,8 +93,8 @@ mod tests {
         let scenario = Scenario::parse(SCENARIO).unwrap();
         let problem = scenario.problem(PROBLEM).unwrap();
         let options = RunOptions::of_tests();
-        let ways = ways(&problem, &options).unwrap();
-        let of = |name: &str| ways.iter().find(|way| way.name == name).unwrap();
+        let variants = variants(&problem, &options).unwrap();
+        let of = |name: &str| variants.iter().find(|variant| variant.name == name).unwrap();
         let relayed = |name: &str, source: &str| -> Vec<bool> {
             let flows = problem.flows().iter().zip(&of(name).paths);
             let mine = flows.filter(|(flow, _)| flow.source.as_str() == source);
@@ -104,7 +104,11 @@ mod tests {
         assert_eq!(relayed(PER_LINK, "mumbai"), [true]);
         assert_eq!(relayed(PER_MACHINE, "virginia"), [true; 4]);
         let topology = Topology::parse(WAN, &Catalogue::builtin()).unwrap();
-        for host in ways.iter().flat_map(|way| way.paths.iter().flatten()).chain(&problem.hosts()) {
+        for host in variants
+            .iter()
+            .flat_map(|variant| variant.paths.iter().flatten())
+            .chain(&problem.hosts())
+        {
             assert!(topology.host(host).is_some(), "{host}");
         }
     }

@@ -148,13 +148,13 @@ impl Network {
         let named = |entry: &Value, key: &str| {
             entry.get(key).and_then(Value::as_str).and_then(|id| SiteId::new(id).ok())
         };
-        let is_kept = |entry: &Value, keys: &[&str]| {
+        let is_retained = |entry: &Value, keys: &[&str]| {
             let name = keys.iter().find_map(|key| named(entry, key));
             name.is_some_and(|site| places.contains(&site))
         };
         for (section, keys) in [("site", &["id", "region"][..]), ("host", &["site"])] {
             if let Some(Value::Array(entries)) = table.get_mut(section) {
-                entries.retain(|entry| is_kept(entry, keys));
+                entries.retain(|entry| is_retained(entry, keys));
             }
         }
         let ends = |site: &SiteId| {

@@ -57,7 +57,7 @@ impl Outcome<'_> {
                     estimate.over,
                     via_text(&via[chain])
                 );
-                let note = format!("foretold {predicted:.2}x");
+                let note = format!("predicted {predicted:.2}x");
                 let spot = Spot {
                     figure,
                     line: format!("loss {percent} %"),
@@ -73,7 +73,7 @@ impl Outcome<'_> {
         let holds = all.iter().all(|value| (*value >= CORRELATES) == estimate.correlates);
         let ours = format!("correlation over {} chains: {}", via.len(), coefficients.join(", "));
         let figure = Figure {
-            title: format!("{} over {}: foretold and measured", estimate.strategy, estimate.over),
+            title: format!("{} over {}: predicted and measured", estimate.strategy, estimate.over),
             x_label: "ratio of round trips".to_owned(),
             y_label: "gain, median".to_owned(),
             scale: Scale::Linear,

@@ -30,7 +30,7 @@ pub(crate) enum Carriage {
     Haproxy,
 }
 
-/// The way in which the client's connections enter a chain of splitting relays.
+/// The method by which the client's connections enter a chain of splitting relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ClientAttachment {
@@ -53,7 +53,7 @@ pub(crate) struct NewChain<'a> {
     pub(crate) relays: &'a [HostId],
     /// Their forwarding method.
     pub(crate) carriage: Carriage,
-    /// The way of the client's connections to splitting relays.
+    /// The attachment of the client to splitting relays.
     pub(crate) attachment: ClientAttachment,
     /// The settings of splitting relays' connections.
     pub(crate) leg: &'a LegText,

@@ -288,7 +288,7 @@ impl<'a> Exchange<'a> {
             match running.lift_at {
                 Some(at) if at <= now => {
                     let server = running.server.as_ref().expect("a paced sender was accepted");
-                    pacing::lift(server).map_err(|source| running.failed("unpace", source))?;
+                    pacing::clear(server).map_err(|source| running.failed("unpace", source))?;
                     running.lift_at = None;
                 }
                 Some(at) => sooner(at),
@@ -430,7 +430,7 @@ impl Running<'_> {
         let link =
             ConnectionPair { client: self.stream.expect(ended), server: self.server.expect(ended) };
         if self.lift_at.is_some() {
-            pacing::lift(&link.server)
+            pacing::clear(&link.server)
                 .map_err(|source| io_error("unpace", SocketAddr::from(([0; 4], 0)), source))?;
         }
         let again = link.info()?.retransmitted_segments;

@@ -119,16 +119,16 @@ pub(crate) struct Copies {
     pub(crate) last_after: Option<Duration>,
 }
 
-/// The way of applications' packets to a local gateway.
+/// The attachment of applications to a local gateway.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum AttachmentSection {
     Port { listen: SocketAddr, to: SocketAddr },
     Device { tun: NearDevice },
-    Way { tproxy: OwnDatagrams },
+    Tproxy { tproxy: OwnDatagrams },
 }
 
-/// The way in which packets of a local gateway's host reach it.
+/// The method by which packets of a local gateway's host reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attachment {
     /// The application writes to the gateway's port.
@@ -296,7 +296,7 @@ impl Party {
             Attachment::Port => (AttachmentSection::Port { listen: port, to }, port),
             Attachment::Tproxy => {
                 let tproxy = OwnDatagrams { destinations, local_output: true };
-                (AttachmentSection::Way { tproxy }, to)
+                (AttachmentSection::Tproxy { tproxy }, to)
             }
             Attachment::Tun => {
                 (AttachmentSection::Device { tun: NearDevice { name: DEVICE, destinations } }, to)

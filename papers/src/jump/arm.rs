@@ -1,4 +1,4 @@
-//! One way to start connections, with its learner.
+//! One method of starting connections, with its learner.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tradewind_units::{Bandwidth, HostId, Ratio, Segments};
 use crate::harness::exchange::{ConnectionPair, Done, Fetch, FileListener, Looks, Over, exchange};
 use crate::harness::{LabContext, ProcessError};
 
-/// Way to start connections.
+/// Method of starting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Start {
     /// As the kernel does by default.

@@ -6,7 +6,7 @@
 //! | [`probes`] | the paper's probes between PoPs, with and without the daemon |
 //! | [`guard`] | costs of jumps where they can do harm |
 //! | [`ramp`] | 1 MB against a round trip and its time on the wire |
-//! | [`arm`] | a way to start connections: by default, `riptide`, `paced` |
+//! | [`arm`] | a method of starting connections: by default, `riptide`, `paced` |
 //! | [`compare`] | ratios of paired runs, with bounds |
 
 pub(crate) mod arm;

@@ -61,7 +61,7 @@ struct Scenario {
     #[serde(with = "as_text")]
     round: Duration,
     loss: Ratio,
-    kept_share: Ratio,
+    persistent_share: Ratio,
 }
 
 impl Scenario {
@@ -252,7 +252,7 @@ struct Field<'a> {
     /// Listeners by PoP and machine.
     file_listeners: Vec<FileListener>,
     /// Paths; those of the two machines of a PoP towards one other PoP are neighbours here.
-    ways: Vec<ProbedPath>,
+    paths: Vec<ProbedPath>,
     random: Random,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Field<'a> {
         context: &'a LabContext,
         seed: u64,
     ) -> Result<Self, ProcessError> {
-        let (mut file_listeners, mut ways) = (Vec::new(), Vec::new());
+        let (mut file_listeners, mut paths) = (Vec::new(), Vec::new());
         for (pop, (place, name)) in scenario.probing().into_iter().enumerate() {
             for machine in MACHINES {
                 file_listeners.push(FileListener::open(
@@ -274,12 +274,12 @@ impl<'a> Field<'a> {
             for other in pops().all().filter(|other| *other != place) {
                 let rtt = rtt_between(place, other).unwrap_or_default();
                 let to = host(other.as_str());
-                let way =
+                let path =
                     |machine| ProbedPath { pop, machine, to: to.clone(), rtt, idle: Vec::new() };
-                ways.extend([way(0), way(1)]);
+                paths.extend([path(0), path(1)]);
             }
         }
-        Ok(Self { scenario, context, file_listeners, ways, random: Random::new(seed) })
+        Ok(Self { scenario, context, file_listeners, paths, random: Random::new(seed) })
     }
 
     /// Runs a round: every PoP fetches every size from every machine at once. Returns the pairs of
@@ -288,13 +288,13 @@ impl<'a> Field<'a> {
         let begun = std::time::Instant::now();
         let sizes = self.scenario.probes.clone();
         let phases: Vec<Duration> = self
-            .ways
+            .paths
             .chunks(2)
             .map(|_| self.scenario.round.mul_f64(BEGIN_WITHIN * self.random.fraction()))
             .collect();
         let (mut fetches, mut idle_for) = (Vec::new(), Vec::new());
-        for (index, way) in self.ways.iter_mut().enumerate() {
-            let idle = std::mem::take(&mut way.idle);
+        for (index, path) in self.paths.iter_mut().enumerate() {
+            let idle = std::mem::take(&mut path.idle);
             // Both machines' idle connections serve the same sizes.
             if index % 2 == 0 {
                 idle_for = vec![false; sizes.len()];
@@ -304,9 +304,9 @@ impl<'a> Field<'a> {
             }
             let mut idle = idle.into_iter();
             for (size, is_idle) in sizes.iter().zip(&idle_for) {
-                let file_listener = &self.file_listeners[2 * way.pop + way.machine];
+                let file_listener = &self.file_listeners[2 * path.pop + path.machine];
                 let idle_link = if *is_idle { idle.next() } else { None };
-                let over = idle_link.map_or(Over::New(&way.to, file_listener), Over::Idle);
+                let over = idle_link.map_or(Over::New(&path.to, file_listener), Over::Idle);
                 fetches.push(Fetch {
                     at: phases[index / 2],
                     over,
@@ -317,7 +317,7 @@ impl<'a> Field<'a> {
         }
         let mut done = exchange(self.context, fetches, Duration::ZERO, None)?;
         let mut probes = Vec::new();
-        for (index, pair) in self.ways.chunks(2).enumerate() {
+        for (index, pair) in self.paths.chunks(2).enumerate() {
             for size in 0..sizes.len() {
                 let at = |machine: usize| &done[(2 * index + machine) * sizes.len() + size];
                 let [without, with] = [at(0), at(1)];
@@ -332,11 +332,11 @@ impl<'a> Field<'a> {
             }
         }
         // Both machines keep the same connections for the next round.
-        for pair in self.ways.chunks_mut(2).rev() {
+        for pair in self.paths.chunks_mut(2).rev() {
             let first = done.len() - 2 * sizes.len();
             let mut both: Vec<_> = done.drain(first..).map(|done| Some(done.link)).collect();
             for place in 0..sizes.len() {
-                if self.random.fraction() < self.scenario.kept_share.as_f64() {
+                if self.random.fraction() < self.scenario.persistent_share.as_f64() {
                     pair[0].idle.extend(both[place].take());
                     pair[1].idle.extend(both[sizes.len() + place].take());
                 }
@@ -351,10 +351,10 @@ impl<'a> Field<'a> {
     /// Returns the congestion windows of open connections, by machine.
     fn windows(&self) -> Result<[Vec<f64>; 2], ProcessError> {
         let mut windows = [Vec::new(), Vec::new()];
-        for way in &self.ways {
-            for link in &way.idle {
+        for path in &self.paths {
+            for link in &path.idle {
                 let window = link.info()?.congestion_window;
-                windows[way.machine].extend(window.map(|window| f64::from(window.as_u32())));
+                windows[path.machine].extend(window.map(|window| f64::from(window.as_u32())));
             }
         }
         Ok(windows)

@@ -102,7 +102,7 @@ pub(crate) fn run(
     let scenario = experiment.read(options, Scenario::parse)?;
     let windows = InitialWindows::attach().map_err(LabError::from).map_err(ProcessError::from)?;
     let seeds = scenario.runs.seeds(options);
-    let step = "five ways to start";
+    let step = "five methods of starting";
     let completed = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
         once(&scenario, &windows, *seed, options, checked)
     })?;

@@ -379,7 +379,7 @@ impl Played {
         let sessions = field.sessions();
         let quickly = |session: &Session| session.took < DEAD_DIAL;
         let over = |to: IpAddr| move |session: &Session| session.from == Some(to);
-        let takes = |way| move |session: &Session| over(way)(session) && quickly(session);
+        let takes = |to| move |session: &Session| over(to)(session) && quickly(session);
         let until = |at: Option<Duration>, since| at.map(|at| (at - since).as_secs_f64());
         let left = |from, to, has_left: &dyn Fn(&Session) -> bool| {
             left_after(&sessions, from..to, has_left)

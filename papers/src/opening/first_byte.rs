@@ -61,7 +61,7 @@ struct Scenario {
 #[serde(deny_unknown_fields)]
 struct Case {
     name: String,
-    #[serde(default, rename = "entrance")]
+    #[serde(default)]
     attachment: ClientAttachment,
     /// Profile of the gateway's connections to the first relay.
     gateway: Option<LegProfile>,

@@ -393,7 +393,7 @@ impl Stage {
         if String::from_utf8_lossy(&listed).contains("expires") {
             return Ok(());
         }
-        Err(failed("packets are not taken off their way, where a gateway should do that".into()))
+        Err(failed("packets are not intercepted, where a gateway should do that".into()))
     }
 
     /// Returns the gateway that is the victim.
@@ -514,11 +514,11 @@ fn add_gateway_rows(
     let halted = all.iter().map(|one| one.halted_s).collect();
     let killed = all.iter().map(|one| one.killed_s).collect();
     for (what, open) in [("hangs", halted), ("is killed", killed)] as [(&str, Vec<f64>); 2] {
-        let case = format!("{name} {what}: packets go their old way after");
+        let case = format!("{name} {what}: packets take their original path after");
         rows.push(Row::of_median(&case, None, &open, "s", ""));
         let latest = open.iter().copied().fold(f64::NAN, f64::max);
         findings.push(Finding::new(
-            &format!("{name} {what}: packets go their old way within {OPEN_WITHIN_S} s"),
+            &format!("{name} {what}: packets take their original path within {OPEN_WITHIN_S} s"),
             latest <= OPEN_WITHIN_S,
             format!("{latest:.3} s at the latest"),
         ));

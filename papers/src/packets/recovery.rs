@@ -199,7 +199,7 @@ fn pace(network: &recovery::Scenario) -> Pace {
 fn fates_of(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
     let at = |since: Duration| Timestamp::ZERO + since;
     let fate = |(sent, came): (&Duration, &Option<Duration>)| {
-        let mut fate = Fate { copied: true, ..Fate::under_way(at(*sent)) };
+        let mut fate = Fate { copied: true, ..Fate::in_flight(at(*sent)) };
         match came {
             Some(came) if came.saturating_sub(*sent) <= path.internet + late => fate.came = true,
             Some(came) => fate.back = Some(at(*came)),
@@ -416,7 +416,7 @@ mod tests {
 
     fn loss(burst: usize, back: bool) -> Loss {
         let path = Path::plain(Duration::from_millis(50));
-        let mut fate = Fate::under_way(Timestamp::ZERO);
+        let mut fate = Fate::in_flight(Timestamp::ZERO);
         fate.back = back.then(|| Timestamp::ZERO + Duration::from_millis(70));
         Loss { burst, ..recovery::losses(&[(path, vec![fate])])[0] }
     }

@@ -21,7 +21,7 @@ pub(super) struct Pair {
     sender: UdpSocket,
     receiver: UdpSocket,
     /// The address to which the sender writes, and the receiver's address.
-    ways: [SocketAddr; 2],
+    addresses: [SocketAddr; 2],
     /// The sender's offset in the interval.
     phase: Duration,
     marks: Option<Marks>,
@@ -84,7 +84,7 @@ impl Pair {
         })?;
         let sender = sender.map_err(|error| failed("send to", through, error))?;
         let receiver = receiver.map_err(|error| failed("listen at", to, error))?;
-        Ok(Self { sender, receiver, ways: [through, to], phase, marks: None })
+        Ok(Self { sender, receiver, addresses: [through, to], phase, marks: None })
     }
 
     /// Returns the pair with marked datagrams.
@@ -103,7 +103,7 @@ impl Pair {
     fn send(&self, number: usize, datagram: &[u8]) -> Result<(), ProcessError> {
         let marked = self.mark(number);
         match marked.and_then(|()| self.sender.send(datagram)) {
-            Err(error) if !is_passing(&error) => Err(failed("send to", self.ways[0], error)),
+            Err(error) if !is_passing(&error) => Err(failed("send to", self.addresses[0], error)),
             _ => Ok(()),
         }
     }
@@ -132,7 +132,7 @@ impl Pair {
                         return Ok(came);
                     }
                 }
-                Err(error) => return Err(failed("receive at", self.ways[1], error)),
+                Err(error) => return Err(failed("receive at", self.addresses[1], error)),
             }
         }
     }

@@ -57,8 +57,8 @@ pub(super) struct Scenario {
 pub(super) struct Chain {
     /// Its name.
     pub(super) name: String,
-    /// The way of the client's connections to it.
-    #[serde(default, rename = "entrance")]
+    /// The attachment of the client to it.
+    #[serde(default)]
     pub(super) attachment: ClientAttachment,
     /// The dial settings of its gateway and relays; they accept with the same encryption.
     pub(super) leg: LegProfile,

@@ -98,7 +98,7 @@ fn why(flow: &PlannedPacketFlow) -> String {
 
 fn verdict(verdict: PacketVerdict) -> &'static str {
     match verdict {
-        PacketVerdict::Taken => "taken",
+        PacketVerdict::Selected => "selected",
         PacketVerdict::Dearer => "costs more",
         PacketVerdict::Late => "too late",
         PacketVerdict::Lossy => "loses too much",

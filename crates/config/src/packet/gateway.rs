@@ -9,8 +9,8 @@ use tradewind_grant::{DestinationRule, OperatorPublicKey, PublicIdentity};
 use super::clashes::{check_devices, check_listeners};
 use super::sections::{DeliverySection, PacketSection};
 use super::{
-    Copying, DeliveryPolicy, EndpointSection, Group, LegSeal, Path, Placed, Rendezvous,
-    SectionKeys, TrafficSource, Tunnel,
+    Copying, DeliveryPolicy, EndpointSection, Group, LegSeal, MemberReferences, Path, Placed,
+    Rendezvous, SectionKeys, TrafficSource, Tunnel,
 };
 use crate::ConfigError;
 use crate::checks::check_ranges;
@@ -34,7 +34,7 @@ pub struct GatewayPackets {
     pub groups: Vec<Group>,
     /// Its deposits at relays, and the relays where packets wait for it.
     pub rendezvous: Rendezvous,
-    /// The way of the datagrams of SOCKS5 clients; none when absent.
+    /// The delivery of the datagrams of SOCKS5 clients; none when absent.
     pub socks5_udp: Option<DeliveryPolicy>,
     /// Further addresses of relays and remote endpoints, by identity.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
@@ -56,7 +56,7 @@ pub struct GatewayPackets {
 
 /// The key of a gateway's settings as an end point.
 const ENDPOINT: &str = "packet_endpoint";
-/// The key of the way of SOCKS5 clients' datagrams.
+/// The key of the delivery of SOCKS5 clients' datagrams.
 const SOCKS5_UDP: &str = "socks5_udp";
 
 impl GatewayPackets {
@@ -162,11 +162,16 @@ impl GatewayPackets {
         if let Some(policy) = &self.socks5_udp {
             policy.check_members(has).map_err(|error| error.within(SOCKS5_UDP))?;
         }
-        self.sections.check_members((&self.paths, &self.groups, &self.rendezvous), has)
+        let references = MemberReferences {
+            paths: &self.paths,
+            groups: &self.groups,
+            rendezvous: &self.rendezvous,
+        };
+        self.sections.check_members(references, has)
     }
 }
 
-/// Returns the way of the datagrams of SOCKS5 clients.
+/// Returns the delivery policy of the datagrams of SOCKS5 clients.
 fn delivery_of_socks5(section: &DeliverySection) -> Result<DeliveryPolicy, ConfigError> {
     if !section.further().is_empty() {
         let problem = "expected one address of each relay and remote gateway here";

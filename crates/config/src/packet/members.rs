@@ -58,22 +58,33 @@ fn check_member(name: &str, has: Option<&dyn Fn(&str) -> bool>) -> Result<(), Co
     Err(ConfigError::new("remote", problem))
 }
 
+/// Everything in a configuration that may name members.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberReferences<'a> {
+    /// The paths.
+    pub paths: &'a [Path],
+    /// The groups.
+    pub groups: &'a [Group],
+    /// The deposits and the relays where packets wait.
+    pub rendezvous: &'a Rendezvous,
+}
+
 impl SectionKeys {
-    /// Checks that a members file has all that paths, groups and deposits name, as
+    /// Checks that a members file has all that `references` name, as
     /// [`DeliveryPolicy::check_members`].
     ///
     /// # Errors
     /// The first key, with its section's if that is known.
     pub fn check_members(
         &self,
-        (paths, groups, rendezvous): (&[Path], &[Group], &Rendezvous),
+        references: MemberReferences<'_>,
         has: Option<&dyn Fn(&str) -> bool>,
     ) -> Result<(), ConfigError> {
-        for (at, path) in paths.iter().enumerate() {
+        for (at, path) in references.paths.iter().enumerate() {
             let checked = path.delivery.check_members(has);
             checked.map_err(|error| error.of_section(self.paths.get(at)))?;
         }
-        for (at, group) in groups.iter().enumerate() {
+        for (at, group) in references.groups.iter().enumerate() {
             for (member, (_, delivery)) in group.courses().enumerate() {
                 let checked = delivery.check_members(has);
                 let in_group = |error: ConfigError| error.within(&format!("group[{member}]"));
@@ -81,7 +92,7 @@ impl SectionKeys {
                 checked.map_err(|error| in_group(error).of_section(section))?;
             }
         }
-        for (at, deposits) in rendezvous.deposits.iter().enumerate() {
+        for (at, deposits) in references.rendezvous.deposits.iter().enumerate() {
             let checked = deposits.remote.check_members(has);
             checked.map_err(|error| error.of_section(self.deposits.get(at)))?;
         }

@@ -44,7 +44,7 @@ pub use clashes::check_devices;
 pub use copying::{Chosen, Copying};
 pub use gateway::GatewayPackets;
 pub use group::{Group, GroupMember};
-pub use members::SectionKeys;
+pub use members::{MemberReferences, SectionKeys};
 pub use neighbours::{Addresses, Placed};
 pub use relay::RelayPackets;
 pub use relay_services::RelayServices;
@@ -55,16 +55,16 @@ pub use sections::{EndpointSection, PacketSection, RelaySection};
 /// chooses.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// Datagrams of unmodified applications, and their way to a remote endpoint.
+/// Datagrams of unmodified applications, and their delivery to a remote endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The source of the datagrams.
     pub source: TrafficSource,
-    /// The way to the remote endpoint.
+    /// The delivery to the remote endpoint.
     pub delivery: DeliveryPolicy,
 }
 
-/// The way by which datagrams of unmodified applications enter a node.
+/// The ingress by which datagrams of unmodified applications enter a node.
 #[derive(Debug, Clone)]
 pub enum TrafficSource {
     /// Datagrams written to a local port, which all go to one destination.
@@ -74,7 +74,7 @@ pub enum TrafficSource {
         /// The address to which the remote endpoint delivers.
         to: SocketAddr,
     },
-    /// Datagrams intercepted on their way (TPROXY), which go to their own destinations.
+    /// Intercepted datagrams (TPROXY), which go to their own destinations.
     Intercepted(Intercepted),
     /// Whole IP packets of any protocol, which the kernel routes into a TUN device.
     Tunnel(Tunnel),
@@ -107,7 +107,7 @@ pub struct Intercepted {
     pub port: u16,
 }
 
-/// The way to a remote endpoint: relays and service.
+/// The delivery to a remote endpoint: relays and service.
 #[derive(Debug, Clone)]
 pub struct DeliveryPolicy {
     /// The remote endpoint.

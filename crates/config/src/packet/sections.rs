@@ -127,7 +127,7 @@ pub struct PathSection {
     /// Their source.
     #[serde(rename = "<source>")]
     pub source: SourceSection,
-    /// Their way to the remote endpoint.
+    /// Their delivery to the remote endpoint.
     #[serde(rename = "<delivery>")]
     pub delivery: DeliverySection,
 }
@@ -138,7 +138,7 @@ pub struct PathSection {
 pub enum SourceSection {
     /// A local port.
     Port(PortSection),
-    /// Datagrams intercepted on their way.
+    /// Intercepted datagrams.
     Tproxy(Intercepted),
     /// Whole IP packets that are routed into a device.
     Tun(Tunnel),
@@ -156,8 +156,8 @@ pub struct PortSection {
     pub to: SocketAddr,
 }
 
-/// The way of datagrams to a remote endpoint, by `service`: `direct` when absent without relays,
-/// else `forwarding`.
+/// The delivery of datagrams to a remote endpoint, by `service`: `direct` when absent without
+/// relays, else `forwarding`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeliverySection {

@@ -437,7 +437,7 @@ fn reported_first_flight_loss_counts_once() {
 fn setting_not_in_force_is_no_jump() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
+    learner.record_outcome(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.decide(at(1));
     let known = learner.explain("10.0.0.1".parse().unwrap(), at(1)).unwrap();
@@ -450,11 +450,11 @@ fn setting_not_in_force_is_no_jump() {
 fn setting_not_in_force_is_retried() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
-    learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
+    learner.record_outcome(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
     let sets = (1..=20).filter(|now| {
         learner.observe(&with_window(0, "10.0.0.1", 80));
         let again = matches!(learner.decide(at(*now)).as_slice(), [Change::Set(_)]);
-        learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
+        learner.record_outcome(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
         again
     });
     assert_eq!(sets.collect::<Vec<_>>(), [10, 20]);

@@ -240,11 +240,23 @@ fn send_train(sender: &UdpSocket, train: Train) {
     }
 }
 
-/// Returns the losses of a train: their share, the number of bursts, and the bursts' mean length.
-pub fn losses(arrived: &[bool]) -> (f64, usize, f64) {
+/// The losses of a train.
+#[derive(Debug, Clone, Copy)]
+pub struct LossStatistics {
+    /// The share of lost packets.
+    pub share: f64,
+    /// The mean length of bursts, in packets.
+    pub mean_burst: f64,
+}
+
+/// Returns the losses of a train.
+pub fn losses(arrived: &[bool]) -> LossStatistics {
     let lost = arrived.iter().filter(|arrived| !**arrived).count();
     let begins = |pair: &[bool]| pair[0] && !pair[1];
     let bursts = arrived.windows(2).filter(|pair| begins(pair)).count()
         + usize::from(arrived.first() == Some(&false));
-    (lost as f64 / arrived.len() as f64, bursts, lost as f64 / bursts.max(1) as f64)
+    LossStatistics {
+        share: lost as f64 / arrived.len() as f64,
+        mean_burst: lost as f64 / bursts.max(1) as f64,
+    }
 }

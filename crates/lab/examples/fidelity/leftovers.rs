@@ -96,8 +96,9 @@ fn supervised(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     let code = failing.status().expect("we exist").code();
     figures.push(truth("exec ends by the program's exit code", code == Some(7)));
     let mut program = Family::start(&name, 1);
-    let told = kill(Pid::from_raw(program.exec.id() as i32), Signal::SIGTERM).is_ok();
-    let ended = told && program.exec.wait().expect("it is our child").signal() == Some(SIGTERM);
+    let signalled = kill(Pid::from_raw(program.exec.id() as i32), Signal::SIGTERM).is_ok();
+    let ended =
+        signalled && program.exec.wait().expect("it is our child").signal() == Some(SIGTERM);
     figures.push(truth("a signal to exec ends the program", ended));
     let mut program = Family::start(&name, 2);
     figures.push(truth("exec runs the program and its daemon", program.is_complete()));
@@ -118,9 +119,9 @@ fn killed(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     let status = supervisor::up(&place, own_child(["--daemon", &name]))?;
     let mut program = Family::start(&name, 3);
     let complete = program.is_complete();
-    let told = kill(Pid::from_raw(status.process as i32), Signal::SIGKILL).is_ok();
+    let signalled = kill(Pid::from_raw(status.process as i32), Signal::SIGKILL).is_ok();
     let ended = program.exec.wait().expect("it is our child").signal() == Some(SIGKILL);
-    let gone = complete && told && ended && program.is_gone();
+    let gone = complete && signalled && ended && program.is_gone();
     figures.push(truth("kill -9 ends the program and its daemon", gone));
     supervisor::up(&place, own_child(["--daemon", &name]))?;
     figures.push(truth("the next lab starts in its place", true));
@@ -156,8 +157,8 @@ fn troubled(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     fs::create_dir(place.state_file()).expect("the place is ours");
     let (mut child, word) = start(full().into());
     let failed = !child.wait().expect("it is our child").success();
-    let told = failed && word.contains("lab.json: ") && !place.socket().exists();
-    figures.push(truth("a lab that cannot keep its state says so", told));
+    let reported = failed && word.contains("lab.json: ") && !place.socket().exists();
+    figures.push(truth("a lab that cannot keep its state says so", reported));
     Ok(())
 }
 

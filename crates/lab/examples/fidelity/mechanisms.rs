@@ -93,12 +93,12 @@ pub(crate) fn changes() -> Result<Findings, LabError> {
         });
     }
     let train = Train { packets: 500, payload: 100, together: 1, gap: Duration::from_micros(200) };
-    for (setting, kept) in [("loss=1", 0.0), ("loss=0", 500.0)] {
+    for (setting, expected) in [("loss=1", 0.0), ("loss=0", 500.0)] {
         lab.apply(&PairChange::parse("a->b", [setting])?)?;
         let arrived = traffic::udp_train(&lab, (&from, &to), train)?;
         figures.push(Figure {
             what: format!("packets of 500 that arrive after set {setting}"),
-            expected: kept,
+            expected,
             measured: arrived.iter().filter(|arrived| **arrived).count() as f64,
             unit: "packets",
             bound: Bound::Within(0.0),

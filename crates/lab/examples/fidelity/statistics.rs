@@ -12,7 +12,7 @@ use crate::common::{host, start, two_sites};
 const SIGMAS: f64 = 4.0;
 const PACKETS: u32 = 80_000;
 
-/// The two ways in which programs pass packets to the kernel.
+/// The two methods by which programs pass packets to the kernel.
 const TRAINS: [(&str, Train); 2] = [
     (
         "one by one",
@@ -31,11 +31,11 @@ pub(crate) fn random_loss() -> Result<Findings, LabError> {
     let error = SIGMAS * (LOSS * (1.0 - LOSS) / f64::from(PACKETS)).sqrt();
     let mut figures = Vec::new();
     for (how, train) in TRAINS {
-        let (loss, _, _) = losses(&udp_train(&lab, (&host("a"), &host("b")), train)?);
+        let found = losses(&udp_train(&lab, (&host("a"), &host("b")), train)?);
         figures.push(Figure {
             what: format!("share of {PACKETS} packets lost, {how}"),
             expected: LOSS * 100.0,
-            measured: loss * 100.0,
+            measured: found.share * 100.0,
             unit: "%",
             bound: Bound::Within(round_up(error * 100.0)),
         });
@@ -56,18 +56,18 @@ pub(crate) fn burst_loss() -> Result<Findings, LabError> {
     let share_error = expected_loss * ((2.0 - LEAVE) / bursts).sqrt();
     let mut figures = Vec::new();
     for (how, train) in TRAINS {
-        let (loss, _, length) = losses(&udp_train(&lab, (&host("a"), &host("b")), train)?);
+        let found = losses(&udp_train(&lab, (&host("a"), &host("b")), train)?);
         figures.push(Figure {
             what: format!("share of {PACKETS} packets lost, {how}"),
             expected: expected_loss * 100.0,
-            measured: loss * 100.0,
+            measured: found.share * 100.0,
             unit: "%",
             bound: Bound::Within(round_up(SIGMAS * share_error * 100.0)),
         });
         figures.push(Figure {
             what: format!("mean length of a burst, {how}"),
             expected: 1.0 / LEAVE,
-            measured: length,
+            measured: found.mean_burst,
             unit: "packets",
             bound: Bound::Within(round_up(SIGMAS * length_error)),
         });

@@ -130,7 +130,7 @@ fn a_mark_keeps_all_checksums_right() {
 }
 
 #[test]
-fn a_packet_without_offloads_keeps_its_own_checksum_when_marked() {
+fn packet_without_offloads_keeps_its_checksum_when_marked() {
     let packet = samples::packet(Version::V4, Transport::Tcp, &[5; 333]);
     let layout = Layout::parse(&packet).unwrap();
     let marked = rebuild(&VirtioHeader::default(), &layout, &packet, 0..1, MARK);

@@ -149,8 +149,9 @@ pub fn exec(
     let (answer, stream) = ask(place, &Question::Enter { host: host.clone() })?;
     done(answer)?;
     let received = descriptor::receive(&stream)?;
-    let [user, network, processes, lifeline] = <[_; 4]>::try_from(received)
-        .map_err(|_| LabError::Remote("the lab's process sent no way in".to_owned()))?;
+    let [user, network, processes, lifeline] = <[_; 4]>::try_from(received).map_err(|_| {
+        LabError::Remote("the lab's process did not send the host's descriptors".to_owned())
+    })?;
     userns::enter(&user)?;
     Namespace::from_descriptor(network).enter()?;
     pidns::enter(&processes)?;

@@ -115,8 +115,8 @@ pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabErr
     let mut line = Vec::new();
     // A larger buffer would consume bytes behind the line.
     let mut reader = BufReader::with_capacity(1, stream.take(LONGEST_LINE));
-    let heard = reader.read_until(b'\n', &mut line);
-    let count = heard.map_err(interrupted)?;
+    let read = reader.read_until(b'\n', &mut line);
+    let count = read.map_err(interrupted)?;
     if count == 0 {
         return Err(LabError::Remote("the lab's process left without an answer".to_owned()));
     }

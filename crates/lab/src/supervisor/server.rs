@@ -82,7 +82,7 @@ fn hold(
     let mut server = Server { lab, programs, source, started: Instant::now(), place };
     server.write_state()?;
     tell(std::io::stdout(), "up");
-    let last_caller = server.answer_until_told(&listener, &signals)?;
+    let last_caller = server.serve_until_stopped(&listener, &signals)?;
     drop(server);
     drop(swept);
     if let Some(mut caller) = last_caller {
@@ -119,7 +119,7 @@ struct Server<'a> {
 impl Server<'_> {
     /// Answers requests until one or a signal ends the lab; returns the caller that ended it, if
     /// any.
-    fn answer_until_told(
+    fn serve_until_stopped(
         &mut self,
         listener: &UnixListener,
         signals: &Signals,
@@ -187,8 +187,9 @@ impl Server<'_> {
         let user: OwnedFd = userns::of_this_process()?;
         let lifeline = self.lab.lifeline().read_end()?;
         send_message(caller, &Answer::Done)?;
-        let way_in = [user.as_fd(), namespace.as_fd(), self.programs.as_fd(), lifeline.as_fd()];
-        descriptor::send(caller, &way_in)?;
+        let descriptors =
+            [user.as_fd(), namespace.as_fd(), self.programs.as_fd(), lifeline.as_fd()];
+        descriptor::send(caller, &descriptors)?;
         Ok(())
     }
 

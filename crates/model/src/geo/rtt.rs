@@ -2,10 +2,10 @@
 //!
 //! Light in fibre covers about 204 km a millisecond, but cables do not follow great circles: from
 //! Europe to Singapore they pass Suez, from Africa to South America they pass Europe and the United
-//! States. So the model takes the shortest way over a small map of cable cities
-//! ([`super::cables`]): each place enters it at one of its nearest cities, the way is stretched by
-//! one factor on land and another at sea, each city on the way adds a little, and each RTT has a
-//! fixed part.
+//! States. So the model takes the shortest route over a small map of cable cities
+//! ([`super::cables`]): each place enters it at one of its nearest cities, the route is stretched
+//! by one factor on land and another at sea, each city on the route adds a little, and each RTT has
+//! a fixed part.
 //!
 //! The four coefficients are fitted; the command in `docs/explanation/rtt-model.md` prints them
 //! again with their error on each cloud held out of the fit.
@@ -81,7 +81,7 @@ impl RttModel {
     #[must_use]
     pub fn new(coefficients: Coefficients) -> Self {
         let cities = cities();
-        let between_cities = shortest_ways(&cities, &coefficients);
+        let between_cities = shortest_routes(&cities, &coefficients);
         Self { coefficients, between_cities, cities }
     }
 
@@ -93,8 +93,8 @@ impl RttModel {
         Duration::from_secs_f64(millis / 1e3)
     }
 
-    /// Returns the kilometres of cable from `a` to `b`: the shortest way over the map, or straight
-    /// if they are near.
+    /// Returns the kilometres of cable from `a` to `b`: the shortest route over the map, or
+    /// straight if they are near.
     fn cable_km(&self, a: Coordinates, b: Coordinates) -> f64 {
         let detour = self.coefficients.land_detour;
         let straight = distance_km(a, b);
@@ -129,8 +129,8 @@ fn cities() -> Vec<Coordinates> {
     HUBS.iter().map(place).collect::<Result<_, _>>().expect("the map's cities are on the globe")
 }
 
-/// Returns the cable kilometres of the shortest way between each two cities (Floyd and Warshall).
-fn shortest_ways(cities: &[Coordinates], coefficients: &Coefficients) -> Vec<f64> {
+/// Returns the cable kilometres of the shortest route between each two cities (Floyd and Warshall).
+fn shortest_routes(cities: &[Coordinates], coefficients: &Coefficients) -> Vec<f64> {
     let count = cities.len();
     let mut km = vec![f64::INFINITY; count * count];
     for city in 0..count {

@@ -44,7 +44,7 @@ impl fmt::Display for Shortfall {
                 "the kernel does not take the metrics of routes there for a route into the device: \
                  connections are not told them",
             ),
-            Self::NotLed(error) => write!(f, "packets go their old way: {error}"),
+            Self::NotLed(error) => write!(f, "packets keep their original path: {error}"),
         }
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// Returns the route to an address, in the output of `ip route`.
-    fn way(namespace: &Namespace, to: &str) -> String {
+    fn route(namespace: &Namespace, to: &str) -> String {
         namespace.run(|| ask(Tool::Ip, &["route", "get", "fibmatch", to])).unwrap().unwrap()
     }
 
@@ -215,12 +215,12 @@ mod tests {
         };
         let lines = [
             "link add wa type veth peer name wb",
-            "link add taken type veth peer name other",
+            "link add tun0 type veth peer name other",
             "addr add 10.1.0.1/24 dev wa",
             "addr add 2001:db8:1::1/64 dev wa nodad",
             "link set wa up",
             "link set wb up",
-            "link set taken up",
+            "link set tun0 up",
             "link set other up",
             "route add default via 10.1.0.254 mtu 1400",
             "route add 10.2.0.0/16 via 10.1.0.2 initcwnd 20 congctl reno mtu lock 1300",
@@ -234,7 +234,7 @@ mod tests {
     fn set(namespace: &Namespace, ranges: &[&str]) -> Detour {
         let ranges: Vec<IpNet> = ranges.iter().map(|range| net(range)).collect();
         let lead = || {
-            let mut detour = Detour::open("taken", &ranges)?;
+            let mut detour = Detour::open("tun0", &ranges)?;
             assert!(detour.lead(&ranges)?.is_empty());
             Ok::<_, NetError>(detour)
         };
@@ -246,23 +246,23 @@ mod tests {
         in_namespace("detour_keeps_the_metrics_of_routes", |namespace| {
             let detour = set(namespace, &["10.2.0.0/16", "10.3.0.0/16", "2001:db8:f::/48"]);
             for (to, expected) in [
-                ("10.2.1.1", "10.2.0.0/16 dev taken"),
+                ("10.2.1.1", "10.2.0.0/16 dev tun0"),
                 ("10.2.1.1", "initcwnd 20 congctl reno"),
-                ("10.2.7.1", "10.2.7.0/24 dev taken"),
+                ("10.2.7.1", "10.2.7.0/24 dev tun0"),
                 ("10.2.7.1", "quickack 1"),
-                ("10.3.0.1", "10.3.0.0/16 dev taken"),
-                ("2001:db8:f::1", "dev taken"),
+                ("10.3.0.1", "10.3.0.0/16 dev tun0"),
+                ("2001:db8:f::1", "dev tun0"),
                 ("2001:db8:f::1", "initrwnd 33"),
                 ("10.4.0.1", "default via 10.1.0.254 dev wa"),
             ] {
-                let way = way(namespace, to);
-                assert!(way.contains(expected), "{expected} in {way}");
+                let route = route(namespace, to);
+                assert!(route.contains(expected), "{expected} in {route}");
             }
             for to in ["10.2.1.1", "10.3.0.1"] {
-                assert!(!way(namespace, to).contains("mtu"), "a device has its own");
+                assert!(!route(namespace, to).contains("mtu"), "a device has its own");
             }
             namespace.run(|| drop(detour)).unwrap();
-            assert!(way(namespace, "10.2.1.1").contains("via 10.1.0.2 dev wa"));
+            assert!(route(namespace, "10.2.1.1").contains("via 10.1.0.2 dev wa"));
         });
     }
 
@@ -270,7 +270,7 @@ mod tests {
     fn ranges_are_added_and_removed_independently() {
         in_namespace("ranges_are_added_and_removed_independently", |namespace| {
             let all = ["10.2.0.0/16", "10.2.7.0/24", "2001:db8:f::/48"].map(net);
-            let mut detour = namespace.run(|| Detour::open("taken", &all)).unwrap().unwrap();
+            let mut detour = namespace.run(|| Detour::open("tun0", &all)).unwrap().unwrap();
             let inside = ["10.2.1.1", "10.2.7.1", "2001:db8:f::1"];
             for led in [&[][..], &[0], &[0, 1, 2], &[1], &[1, 2], &[0], &[]] {
                 let ranges: Vec<IpNet> = led.iter().map(|at| all[*at]).collect();
@@ -278,8 +278,8 @@ mod tests {
                 for to in inside {
                     let is_led =
                         ranges.iter().any(|range| range.contains(&to.parse::<IpAddr>().unwrap()));
-                    let way = way(namespace, to);
-                    assert_eq!(way.contains("dev taken"), is_led, "{led:?}: {way}");
+                    let route = route(namespace, to);
+                    assert_eq!(route.contains("dev tun0"), is_led, "{led:?}: {route}");
                 }
             }
         });
@@ -290,10 +290,10 @@ mod tests {
         in_namespace("device_without_ipv6_takes_ipv4", |namespace| {
             let ranges = ["10.2.0.0/16", "2001:db8:f::/48"].map(net);
             batch(namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
-            for device in ["taken", "lo"] {
+            for device in ["tun0", "lo"] {
                 let off = format!("net.ipv6.conf.{device}.disable_ipv6");
                 namespace.run(|| crate::sysctl::set(&off, "1")).unwrap().unwrap();
-                let mut detour = namespace.run(|| Detour::open("taken", &ranges)).unwrap().unwrap();
+                let mut detour = namespace.run(|| Detour::open("tun0", &ranges)).unwrap().unwrap();
                 assert!(detour.watchdog().is_some());
                 assert_eq!(detour.unguarded().is_some(), device == "lo");
                 let shortfalls = namespace.run(|| detour.lead(&ranges)).unwrap().unwrap();
@@ -301,9 +301,9 @@ mod tests {
                     matches!(shortfalls[..], [(at, Shortfall::NotLed(_))] if at == ranges[1]),
                     "{shortfalls:?}"
                 );
-                assert!(way(namespace, "10.2.1.1").contains("dev taken"));
+                assert!(route(namespace, "10.2.1.1").contains("dev tun0"));
                 assert!(namespace.run(|| detour.lead(&ranges[1..])).unwrap().is_err());
-                assert!(way(namespace, "10.2.1.1").contains("dev wa"));
+                assert!(route(namespace, "10.2.1.1").contains("dev wa"));
             }
         });
     }
@@ -312,12 +312,12 @@ mod tests {
     fn packets_marked_by_others_bypass_the_detour() {
         in_namespace("packets_marked_by_others_bypass_the_detour", |namespace| {
             let _detour = set(namespace, &["10.2.0.0/16"]);
-            for (mark, way) in
-                [("0", "dev taken"), ("0x54570005", "dev wa"), ("0x4000", "dev taken")]
+            for (mark, route) in
+                [("0", "dev tun0"), ("0x54570005", "dev wa"), ("0x4000", "dev tun0")]
             {
                 let words = ["route", "get", "10.2.1.1", "mark", mark];
                 let found = namespace.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
-                assert!(found.contains(way), "{mark}: {found}");
+                assert!(found.contains(route), "{mark}: {found}");
             }
         });
     }
@@ -340,9 +340,9 @@ mod tests {
                 if let Some(segments) = learn {
                     assert_eq!(routes.set(prefix, windows(segments)).unwrap(), Placed::Set);
                 }
-                let way = way(namespace, to);
+                let route = route(namespace, to);
                 for part in expected {
-                    assert!(way.contains(part), "{part} in {way}");
+                    assert!(route.contains(part), "{part} in {route}");
                 }
             };
             assert_route(&mut routes, None, ["via 10.1.0.2 dev wa", "initcwnd 40", "congctl reno"]);
@@ -359,11 +359,11 @@ mod tests {
                 }
                 detour.join().unwrap()
             });
-            assert_route(&mut routes, None, ["10.2.1.7 dev taken", "initcwnd 40", "congctl reno"]);
+            assert_route(&mut routes, None, ["10.2.1.7 dev tun0", "initcwnd 40", "congctl reno"]);
             assert_route(
                 &mut routes,
                 Some(60),
-                ["10.2.1.7 dev taken", "initcwnd 60", "congctl reno"],
+                ["10.2.1.7 dev tun0", "initcwnd 60", "congctl reno"],
             );
             namespace.run(|| drop(detour)).unwrap();
             assert_route(

@@ -267,13 +267,13 @@ fn copy_leaves_a_link_without_carrier_like_its_original() {
         let prefix = net("10.30.1.1/32");
         assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
         // The kernel reports a carrier change with a delay.
-        let until_it_goes_by = |routes: &mut Routes, way: &str| {
+        let until_it_goes_by = |routes: &mut Routes, route: &str| {
             let goes_by = |_| {
                 routes.follow();
                 std::thread::sleep(std::time::Duration::from_millis(10));
-                shown(namespace, "-4").contains(way)
+                shown(namespace, "-4").contains(route)
             };
-            assert!((0..3000).any(goes_by), "{way}: {}", shown(namespace, "-4"));
+            assert!((0..3000).any(goes_by), "{route}: {}", shown(namespace, "-4"));
         };
         ip(namespace, &["link set wd down"]);
         until_it_goes_by(routes, "10.30.1.1 via 10.1.0.254 dev wa");
@@ -306,7 +306,7 @@ fn refused_copy_does_not_affect_others() {
 }
 
 /// Returns the route to an address, in the output of `ip route`.
-fn way(namespace: &Namespace, to: &[&str]) -> String {
+fn route(namespace: &Namespace, to: &[&str]) -> String {
     let words = [&["route", "get", "fibmatch"], to].concat();
     namespace.run(|| crate::iproute::ask(Tool::Ip, &words)).unwrap().unwrap()
 }
@@ -348,22 +348,22 @@ fn copies_follow_the_rules_of_a_new_vpn() {
         vpn_rules(namespace, "add");
         routes.follow();
         for to in [four, six] {
-            let way = way(namespace, &[to]);
-            assert!(way.contains("dev vpn") && way.contains("initcwnd 80"), "{way}");
+            let route = route(namespace, &[to]);
+            assert!(route.contains("dev vpn") && route.contains("initcwnd 80"), "{route}");
         }
-        let marked = way(namespace, &[four, "mark", "51820"]);
+        let marked = route(namespace, &[four, "mark", "51820"]);
         assert!(marked.contains("via 10.1.0.254 dev wa"), "{marked}");
-        let inside_way = way(namespace, &[inside]);
+        let inside_route = route(namespace, &[inside]);
         assert!(
-            inside_way.contains("dev wa") && inside_way.contains("initcwnd 80"),
-            "{inside_way}"
+            inside_route.contains("dev wa") && inside_route.contains("initcwnd 80"),
+            "{inside_route}"
         );
         // And back.
         vpn_rules(namespace, "del");
         routes.follow();
         for to in [four, six] {
-            let way = way(namespace, &[to]);
-            assert!(way.contains("dev wa") && way.contains("initcwnd 80"), "{way}");
+            let route = route(namespace, &[to]);
+            assert!(route.contains("dev wa") && route.contains("initcwnd 80"), "{route}");
         }
     });
 }
@@ -387,9 +387,9 @@ fn no_copy_is_set_where_a_rule_suppresses_its_original() {
             ],
         );
         assert_eq!(followed(routes, "192.0.2.1/32"), Some(Placed::Foreign));
-        let marked = way(namespace, &["192.0.2.1", "mark", "7"]);
+        let marked = route(namespace, &["192.0.2.1", "mark", "7"]);
         assert!(marked.contains("via 10.2.0.9 dev wb"), "{marked}");
-        let plain = way(namespace, &["192.0.2.1"]);
+        let plain = route(namespace, &["192.0.2.1"]);
         assert!(plain.contains("via 10.1.0.254") && !plain.contains("initcwnd"), "{plain}");
         assert_eq!(routes.ours().map(|(prefix, _)| prefix).collect::<Vec<_>>(), [other]);
         ip(namespace, &["rule del table main suppress_prefixlength 0"]);

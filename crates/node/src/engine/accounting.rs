@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_plan::service::LeftRelay;
+use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::status::Billed;
@@ -23,9 +23,9 @@ pub(super) enum Role {
 #[derive(Debug, Clone)]
 pub(super) struct Accounting<K> {
     /// The last report of each relay.
-    last: BTreeMap<(Role, K), LeftRelay>,
+    last: BTreeMap<(Role, K), RelayUsage>,
     /// The traffic of all relays of a role.
-    sums: BTreeMap<Role, LeftRelay>,
+    sums: BTreeMap<Role, RelayUsage>,
     /// The beginning of the interval, and the sum billed by then.
     since: Option<(Timestamp, u64)>,
     usd_per_hour: Option<f64>,
@@ -39,7 +39,7 @@ impl<K> Default for Accounting<K> {
 }
 
 impl<K: Ord> Accounting<K> {
-    pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), report: LeftRelay) {
+    pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), report: RelayUsage) {
         let last = self.last.entry((role, from)).or_default();
         // A relay that restarts counts from zero.
         let since = |new: u64, old: u64| if new >= old { new - old } else { new };
@@ -58,19 +58,19 @@ impl<K: Ord> Accounting<K> {
     }
 
     /// Returns the traffic of the relays of a role; `None` before the first report.
-    pub(super) fn left(&self, role: Role) -> Option<LeftRelay> {
+    pub(super) fn left(&self, role: Role) -> Option<RelayUsage> {
         self.sums.get(&role).copied()
     }
 
-    fn all(&self) -> LeftRelay {
-        self.sums.values().fold(LeftRelay::default(), |all, left| LeftRelay {
+    fn all(&self) -> RelayUsage {
+        self.sums.values().fold(RelayUsage::default(), |all, left| RelayUsage {
             bytes: all.bytes.saturating_add(left.bytes),
             nano_usd: all.nano_usd.saturating_add(left.nano_usd),
         })
     }
 
     pub(super) fn billed(&self) -> Billed {
-        let LeftRelay { bytes, nano_usd } = self.all();
+        let RelayUsage { bytes, nano_usd } = self.all();
         Billed { bytes, usd: nano_usd as f64 / 1e9, usd_per_hour: self.usd_per_hour }
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     fn bills_add_up_across_relay_restart() {
         let mut accounting = Accounting::default();
         let mut take = |seconds, role, (bytes, nano_usd)| {
-            accounting.take(at(seconds), (role, ()), LeftRelay { bytes, nano_usd });
+            accounting.take(at(seconds), (role, ()), RelayUsage { bytes, nano_usd });
             accounting.billed()
         };
         take(0, Role::Ingress, (1000, 500));

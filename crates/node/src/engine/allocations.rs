@@ -66,7 +66,7 @@ fn engines_do_not_allocate_per_packet() {
     for (service, paths) in all {
         let (allocations, arrived, relay) = allocations(service, paths);
         assert_eq!(arrived, packets, "{service:?}");
-        let has_done = [relay.forwarded > packets, relay.kept > packets, relay.repairs > 0];
+        let has_done = [relay.forwarded > packets, relay.cached > packets, relay.repairs > 0];
         let is = |wanted| service == wanted;
         let to_do = [is(Service::Forwarding), is(Service::Caching), is(Service::Coding)];
         assert_eq!(has_done, to_do, "{service:?}: {relay:?}");

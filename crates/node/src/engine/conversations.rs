@@ -83,7 +83,7 @@ impl DatagramMeta {
         (to, is_whole): (SocketAddr, bool),
         payload: &[u8],
     ) -> Class {
-        let Some(Chosen { rules, .. }) = chosen else { return Class::Usual };
+        let Some(Chosen { rules, .. }) = chosen else { return Class::Normal };
         rules.class(&Seen {
             is_marked: self.is_vital,
             ip: is_whole.then_some(payload),
@@ -355,7 +355,7 @@ impl Engine {
         let mut sealed = std::mem::take(&mut self.sealed);
         let is_sealed = self.seal_remote(peer, &mut sealed, |out| message.write(out));
         if is_sealed {
-            add(&self.counts.taken, 1);
+            add(&self.counts.accepted, 1);
             self.send_over_paths(now, peer, carriage, &sealed);
         } else {
             add(&self.counts.refused, 1);
@@ -405,7 +405,7 @@ impl Engine {
         let over = PASSED_BYTES + sealed.len();
         let sender = &mut self.services.sender;
         let label =
-            label.filter(|_| !is_copy || sender.uplink_bears_copy(now.steady, Class::Usual, over));
+            label.filter(|_| !is_copy || sender.uplink_bears_copy(now.steady, Class::Normal, over));
         let went = match label {
             Some(label) => self.send_over(label, sealed),
             None => false,

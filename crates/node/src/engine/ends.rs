@@ -277,7 +277,7 @@ impl Engine {
             self.seal_remote(remote, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
         if is_short && is_sealed {
-            add(&self.counts.taken, 1);
+            add(&self.counts.accepted, 1);
             self.services.ends.note_sent(outgoing, sealed.len());
             match forwarded {
                 Some(carriage) => {

@@ -46,9 +46,9 @@ impl Engine {
 
     /// Delivers packets that no longer wait for others.
     pub(super) fn deliver_ready(&mut self, now: Now) {
-        for (peer, _, bytes) in self.order.take_ready() {
-            if let Ok(message) = Message::parse(&bytes) {
-                self.deliver_message(now, peer, &message);
+        for released in self.order.take_ready() {
+            if let Ok(message) = Message::parse(&released.packet) {
+                self.deliver_message(now, released.owner, &message);
             }
         }
         let waited = self.order.waited();

@@ -220,7 +220,7 @@ impl Engine {
     pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
         let line = self.rendezvous_client.lines.get_mut(at);
         match line.and_then(|line| line.seal(now, payload)) {
-            Some(()) => add(&self.counts.taken, 1),
+            Some(()) => add(&self.counts.accepted, 1),
             None => add(&self.counts.refused, 1),
         }
     }

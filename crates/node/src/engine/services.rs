@@ -319,11 +319,11 @@ impl Engine {
 fn count(counts: &Counts, event: Event) {
     let one = |counter| add(counter, 1);
     match event {
-        Event::Delivered { way, is_late, .. } => {
+        Event::Delivered { arrival, is_late, .. } => {
             if is_late {
                 one(&counts.late);
             }
-            match way {
+            match arrival {
                 Arrival::Internet | Arrival::Overlay => {}
                 Arrival::Cache => one(&counts.recovered_cache),
                 Arrival::InStream => one(&counts.recovered_in_stream),
@@ -335,7 +335,7 @@ fn count(counts: &Counts, event: Event) {
         Event::NackSent { items, .. } => add(&counts.asked, items.into()),
         Event::Answered { .. } => one(&counts.answered),
         Event::Helped(_) => one(&counts.lent),
-        Event::Cached(_) => one(&counts.kept),
+        Event::Cached(_) => one(&counts.cached),
         Event::BlockClosed { repairs, .. } => add(&counts.repairs, repairs.into()),
         Event::Dropped(_) => one(&counts.dropped),
         _ => {}

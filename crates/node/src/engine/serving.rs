@@ -19,7 +19,7 @@ use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::{Beside, IngressFlow};
 use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
-use tradewind_plan::service::LeftRelay;
+use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::Engine;
@@ -237,7 +237,7 @@ impl Engine {
             }
             Some(Along { next: None, .. }) => {
                 let role = if is_egress { Role::Egress } else { Role::Ingress };
-                let bill = (role, LeftRelay { bytes, nano_usd });
+                let bill = (role, RelayUsage { bytes, nano_usd });
                 let relay = (from, self.sessions.identity_of(from));
                 self.services.ends.take_bill(now.steady, relay, flow, bill);
                 self.take_group_bill(now.steady, (label, flow), bill);

@@ -423,7 +423,7 @@ mod tests {
     /// Codes one packet; returns the deadline of the cross-stream block that it opened.
     fn code(coder: &mut Coder, number: u64, sequence: u64, flow: &IngressFlow) -> Due {
         let packet = PacketId { flow: FlowNumber(number), sequence };
-        let (service, class) = (Service::Coding, Class::Usual);
+        let (service, class) = (Service::Coding, Class::Normal);
         let source = Source { packet, service, class, payload: b"any" };
         coder.add(at(sequence), flow, source, &mut Outbox::default())[1]
     }

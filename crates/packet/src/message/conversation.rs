@@ -8,7 +8,7 @@ use super::{Message, PATH_HEADER_BYTES, Service};
 use crate::id::PacketId;
 use crate::sender::Paths;
 
-/// The way a conversation is carried.
+/// The service and paths that carry a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Carriage {
     /// The service.

@@ -279,8 +279,8 @@ fn refuse<T>(
 fn source<'a>(reader: &mut Reader<'a>) -> Result<Source<'a>, MessageError> {
     let service = service(reader)?;
     let class = match reader.byte("class")? {
-        0 => Class::Usual,
-        1 => Class::Vital,
+        0 => Class::Normal,
+        1 => Class::High,
         other => return refuse("class", other, "0 or 1"),
     };
     Ok(Source { packet: reader.packet()?, service, class, payload: payload(reader)? })

@@ -37,11 +37,11 @@ fn assert_round_trip(message: &Message<'_>) {
 proptest! {
     #[test]
     fn packets_survive_a_round_trip(
-        packet in id(), payload in payload(), service in 0..4_usize, vital: bool,
+        packet in id(), payload in payload(), service in 0..4_usize, is_high: bool,
         number in 0..1_u64 << 63, recovery: u64, cache: bool,
     ) {
         let service = Service::ALL[service];
-        let class = if vital { Class::Vital } else { Class::Usual };
+        let class = if is_high { Class::High } else { Class::Normal };
         let payload = &payload[..];
         let source = Source { packet, service, class, payload };
         let request = HelpRequest { recovery, packet };

@@ -78,7 +78,7 @@ pub struct Delivery<'a> {
     /// The packet's flow and sequence.
     pub packet: PacketId,
     /// The path on which it came.
-    pub way: Arrival,
+    pub arrival: Arrival,
     /// Set when it came after the flow's recovery deadline.
     pub is_late: bool,
     /// The sealed payload.

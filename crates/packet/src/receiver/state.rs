@@ -53,9 +53,9 @@ impl State {
         &mut self,
         now: Timestamp,
         sequence: u64,
-        way: Arrival,
+        arrival: Arrival,
     ) -> (Duration, bool) {
-        let place = match way {
+        let place = match arrival {
             Arrival::Internet | Arrival::Overlay => None,
             Arrival::Cache => Some(0),
             Arrival::InStream => Some(1),

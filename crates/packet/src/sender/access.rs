@@ -241,7 +241,7 @@ mod tests {
     fn send(leg: &mut AccessLeg, now: Timestamp, worth: Option<Duration>) {
         let number = leg.next_number();
         let packet = PacketId { flow: FlowNumber(1), sequence: number };
-        let (service, class) = (Service::Caching, Class::Usual);
+        let (service, class) = (Service::Caching, Class::Normal);
         let source = Source { packet, service, class, payload: b"copy" };
         leg.remember(now, number, (source, worth), &Arq::default());
     }

@@ -1,4 +1,4 @@
-//! Classifies packets as vital by their content before they are sealed [JQ 3.5, 5.4].
+//! Classifies packets as of high priority by their content before they are sealed [JQ 3.5, 5.4].
 //!
 //! Senders with a short uplink, or a small budget, copy these alone (`Copies::Chosen`). The last
 //! packet of a window cannot be recognized by its content: the sender finds it by the silence that
@@ -21,7 +21,7 @@ pub struct Seen<'a> {
     pub dscp: Option<u8>,
 }
 
-/// The rules that make a packet vital; any one suffices.
+/// The rules that give a packet high priority; any one suffices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     /// The application marked it.
@@ -44,12 +44,12 @@ impl Rules {
         let port = header.and_then(|header| header.port).or(seen.port);
         let dscp = header.map(|header| header.dscp).or(seen.dscp);
         let datagram = header.and_then(|header| header.datagram).or(seen.datagram);
-        let is_vital = (self.marked && seen.is_marked)
+        let is_high = (self.marked && seen.is_marked)
             || (self.tcp_syn && header.is_some_and(|header| header.is_syn))
             || (self.rtp_key_frames && datagram.is_some_and(is_key_frame))
             || dscp.is_some_and(|dscp| self.dscp.contains(&dscp))
             || port.is_some_and(|port| self.ports.contains(&port));
-        if is_vital { Class::Vital } else { Class::Usual }
+        if is_high { Class::High } else { Class::Normal }
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
             let packet = ipv4(TCP, 0, &tcp(flags));
             all().class(&Seen { ip: Some(&packet), ..Seen::default() })
         };
-        assert_eq!([class(0x02), class(0x12)], [Class::Vital; 2]);
-        assert_eq!([class(0x10), class(0x18), class(0x04)], [Class::Usual; 3]);
+        assert_eq!([class(0x02), class(0x12)], [Class::High; 2]);
+        assert_eq!([class(0x10), class(0x18), class(0x04)], [Class::Normal; 3]);
     }
 
     #[test]
@@ -179,22 +179,22 @@ mod tests {
             let datagram = rtp(payload);
             all().class(&Seen { datagram: Some(&datagram), ..Seen::default() })
         };
-        assert_eq!(class(&[0x65, 1, 2]), Class::Vital);
-        assert_eq!(class(&[0x7C, 0x85, 1]), Class::Vital);
-        assert_eq!(class(&[0x78, 0, 1, 0x09, 0, 1, 0x67]), Class::Vital);
-        assert_eq!(class(&[0x41, 1, 2]), Class::Usual);
-        assert_eq!(class(&[0x7C, 0x81, 1]), Class::Usual);
-        assert_eq!(class(&[0x78, 0, 1, 0x09, 0, 1, 0x41]), Class::Usual);
+        assert_eq!(class(&[0x65, 1, 2]), Class::High);
+        assert_eq!(class(&[0x7C, 0x85, 1]), Class::High);
+        assert_eq!(class(&[0x78, 0, 1, 0x09, 0, 1, 0x67]), Class::High);
+        assert_eq!(class(&[0x41, 1, 2]), Class::Normal);
+        assert_eq!(class(&[0x7C, 0x81, 1]), Class::Normal);
+        assert_eq!(class(&[0x78, 0, 1, 0x09, 0, 1, 0x41]), Class::Normal);
     }
 
     #[test]
     fn ports_and_dscp_are_read_or_given() {
         let packet = ipv4(UDP, 46, &[0; 8]);
-        assert_eq!(all().class(&Seen { ip: Some(&packet), ..Seen::default() }), Class::Vital);
+        assert_eq!(all().class(&Seen { ip: Some(&packet), ..Seen::default() }), Class::High);
         let seen = Seen { port: Some(3478), ..Seen::default() };
-        assert_eq!(all().class(&seen), Class::Vital);
-        assert_eq!(Rules::default().class(&seen), Class::Usual);
-        assert_eq!(all().class(&Seen { is_marked: true, ..Seen::default() }), Class::Vital);
+        assert_eq!(all().class(&seen), Class::High);
+        assert_eq!(Rules::default().class(&seen), Class::Normal);
+        assert_eq!(all().class(&Seen { is_marked: true, ..Seen::default() }), Class::High);
     }
 
     proptest! {

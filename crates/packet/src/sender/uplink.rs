@@ -5,7 +5,8 @@ use tradewind_units::Timestamp;
 use crate::budget::{Allowance, Budget};
 use crate::message::Class;
 
-/// The fraction of the burst that only vital copies may use, as a divisor. Chosen: some key frames.
+/// The fraction of the burst that only high-priority copies may use, as a divisor. Chosen: some key
+/// frames.
 const RESERVED_PART: u32 = 4;
 /// Bytes of the UDP and IPv4 headers before a datagram.
 const HEADERS: usize = 28;
@@ -31,12 +32,12 @@ impl Uplink {
         self.counted += u64::from(bytes);
     }
 
-    /// Charges a copy, which must leave the reserve for vital ones; returns `false` when there is
-    /// no capacity for it.
+    /// Charges a copy, which must leave the reserve for high-priority ones; returns `false` when
+    /// there is no capacity for it.
     pub(super) fn bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
         let Some((budget, allowance)) = &mut self.bound else { return true };
         let bytes = on_the_wire(bytes);
-        let reserve = if class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
+        let reserve = if class == Class::High { 0 } else { allowance.burst / RESERVED_PART };
         let bears = budget.take_above(now, bytes, reserve);
         if bears {
             self.counted += u64::from(bytes);
@@ -79,21 +80,21 @@ mod tests {
         let mut uplink = uplink(10_000);
         uplink.spend(Timestamp::ZERO, 972);
         uplink.note_left(Timestamp::ZERO, 1_000 + 4_000);
-        assert_eq!(bears(&mut uplink, Class::Vital), 5);
+        assert_eq!(bears(&mut uplink, Class::High), 5);
     }
 
     #[test]
     fn unsent_bytes_are_refunded() {
         let mut uplink = uplink(10_000);
-        assert_eq!(bears(&mut uplink, Class::Vital), 10);
+        assert_eq!(bears(&mut uplink, Class::High), 10);
         uplink.note_left(Timestamp::ZERO, 7_000);
-        assert_eq!(bears(&mut uplink, Class::Vital), 3);
+        assert_eq!(bears(&mut uplink, Class::High), 3);
     }
 
     #[test]
     fn last_quarter_is_reserved_for_vital() {
         let mut uplink = uplink(8_000);
-        assert_eq!(bears(&mut uplink, Class::Usual), 6);
-        assert_eq!(bears(&mut uplink, Class::Vital), 2);
+        assert_eq!(bears(&mut uplink, Class::Normal), 6);
+        assert_eq!(bears(&mut uplink, Class::High), 2);
     }
 }

@@ -97,7 +97,7 @@ pub struct Cast {
     pub wire: Vec<Datagram>,
     pub arrived: Vec<(Timestamp, Datagram)>,
     /// Datagrams in flight by arrival time, place on the wire, and number among their copies.
-    under_way: BTreeMap<(Timestamp, usize, usize), Datagram>,
+    in_flight: BTreeMap<(Timestamp, usize, usize), Datagram>,
 }
 
 pub struct Setting {
@@ -183,13 +183,13 @@ impl Cast {
             events: Vec::new(),
             wire: Vec::new(),
             arrived: Vec::new(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
         }
     }
 
     /// Sends the next packet of a flow.
     pub fn send(&mut self, flow: u64) -> PacketId {
-        self.send_as(flow, Class::Usual)
+        self.send_as(flow, Class::Normal)
     }
 
     pub fn send_as(&mut self, flow: u64, class: Class) -> PacketId {
@@ -231,7 +231,7 @@ impl Cast {
                     Fate::Later(spans) => {
                         for (copy, span) in spans.into_iter().enumerate() {
                             let place = (self.now + span, self.wire.len(), copy);
-                            self.under_way.insert(place, (from, to, bytes.clone()));
+                            self.in_flight.insert(place, (from, to, bytes.clone()));
                         }
                     }
                     Fate::Lost => {}
@@ -270,7 +270,7 @@ impl Cast {
             self.events.extend(events.map(|event| (receiver_of(flow), event)));
             while let Some(delivery) = receiver.poll_delivery() {
                 assert_eq!(delivery.payload, payload(delivery.packet), "altered");
-                self.delivered.push((delivery.packet, delivery.way, delivery.is_late));
+                self.delivered.push((delivery.packet, delivery.arrival, delivery.is_late));
             }
         }
     }
@@ -291,11 +291,11 @@ impl Cast {
     ) {
         self.settle(fate);
         loop {
-            let arrival = self.under_way.keys().next().map(|(at, ..)| *at);
+            let arrival = self.in_flight.keys().next().map(|(at, ..)| *at);
             let due = self.next_deadline().into_iter().chain(arrival).min();
             let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = self.now.max(due);
-            while let Some(first) = self.under_way.first_entry() {
+            while let Some(first) = self.in_flight.first_entry() {
                 if first.key().0 > self.now {
                     break;
                 }
@@ -331,8 +331,11 @@ impl Cast {
     }
 
     /// Returns the path on which a packet was delivered.
-    pub fn way_of(&self, packet: PacketId) -> Option<Arrival> {
-        self.delivered.iter().find(|(delivered, ..)| *delivered == packet).map(|(_, way, _)| *way)
+    pub fn arrival_of(&self, packet: PacketId) -> Option<Arrival> {
+        self.delivered
+            .iter()
+            .find(|(delivered, ..)| *delivered == packet)
+            .map(|(_, arrival, _)| *arrival)
     }
 
     pub fn events_of(&self, peer: Peer) -> impl Iterator<Item = Event> + '_ {

@@ -52,7 +52,7 @@ pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
     let request = HelpRequest { recovery: (bits / 8) as u64, packet: about };
     match kind {
         0 | 1 => {
-            let (class, content) = (Class::Usual, content(script, about));
+            let (class, content) = (Class::Normal, content(script, about));
             let source = Source { packet: about, service, class, payload: &content };
             let number = script.byte() as u64;
             match kind {

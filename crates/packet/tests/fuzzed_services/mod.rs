@@ -218,7 +218,7 @@ impl World {
     fn send(&mut self, script: &mut Script<'_>) {
         let (what, gap_ms) = (script.byte(), script.byte() % 32);
         let flow = what as u64 % self.setting.flows;
-        let class = if what & 0x80 == 0 { Class::Usual } else { Class::Vital };
+        let class = if what & 0x80 == 0 { Class::Normal } else { Class::High };
         for _ in 0..1 + what / 4 % 16 {
             // The application may send on several flows at once.
             let flows = if what & 0x40 == 0 { flow..flow + 1 } else { 0..self.setting.flows };
@@ -277,8 +277,8 @@ impl World {
 fn name_of((_, event): &(Peer, Event)) -> String {
     match event {
         Event::Dropped(reason) => format!("{reason:?}"),
-        Event::Delivered { way, is_late, .. } => format!("Delivered {way:?} {is_late}"),
-        Event::Answered { way, .. } => format!("Answered {way:?}"),
+        Event::Delivered { arrival, is_late, .. } => format!("Delivered {arrival:?} {is_late}"),
+        Event::Answered { arrival, .. } => format!("Answered {arrival:?}"),
         Event::Failed { failure, .. } => format!("Failed {failure:?}"),
         Event::BlockClosed { scope, closed, .. } => format!("{scope:?} {closed:?}"),
         Event::CopySent { resent, .. } => format!("CopySent {resent}"),

@@ -51,12 +51,12 @@ pub(super) fn candidates(
     let direct = maker.direct(tables)?;
     let limit = maker.limit(direct.as_ref().filter(|_| tables.direct_is_cheapest()));
     let limit_s = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-    let (ways, mut left_out_s) = best_ways(tables, depth, limit_s, share(maker.problem));
+    let (paths, mut left_out_s) = best_paths(tables, depth, limit_s, share(maker.problem));
     if depth < maker.problem.max_relays() {
         left_out_s = left_out_s.min(tables.least_of_any().0);
     }
-    let mut found: Vec<Candidate> = Vec::with_capacity(ways.len() + 1);
-    for relays in ways.iter().map(PartialPath::offers) {
+    let mut found: Vec<Candidate> = Vec::with_capacity(paths.len() + 1);
+    for relays in paths.iter().map(PartialPath::offers) {
         let Some(legs) = tables.legs(&relays) else { continue };
         let fct = tables.fct(&legs);
         let candidate = maker.candidate(tables, relays, fct)?;
@@ -70,15 +70,15 @@ pub(super) fn candidates(
 }
 
 /// Returns the best paths, and the least time among the others: infinite if there are no others.
-fn best_ways(
+fn best_paths(
     tables: &FlowTables<'_>,
     depth: usize,
     limit_s: f64,
     keep: usize,
 ) -> (Vec<PartialPath>, f64) {
     let (mut retained, mut left_out_s) = (Vec::new(), f64::INFINITY);
-    tables.visit(depth.min(1), limit_s, &mut |way| {
-        retained.push(*way);
+    tables.visit(depth.min(1), limit_s, &mut |path| {
+        retained.push(*path);
         limit_s
     });
     // At most half of the places are for paths over one relay, which cost least: the fastest paths
@@ -89,9 +89,9 @@ fn best_ways(
         retained.truncate(keep / 2);
     }
     let mut longer = Longer::new(keep - retained.len(), tables.one_price());
-    tables.visit(depth, limit_s, &mut |way| {
-        if way.relays().len() > 1 {
-            longer.add(way);
+    tables.visit(depth, limit_s, &mut |path| {
+        if path.relays().len() > 1 {
+            longer.add(path);
         }
         limit_s.min(longer.limit_s())
     });
@@ -129,11 +129,11 @@ impl Longer {
         Self { most, one_price, fastest, others, others_s: f64::INFINITY, cheapest }
     }
 
-    fn add(&mut self, way: &PartialPath) {
-        self.fastest.push(*way);
-        let cheapest = &mut self.cheapest[way.relays().len()];
-        if cheapest.is_none_or(|other| by_cost(way, &other).is_lt()) {
-            *cheapest = Some(*way);
+    fn add(&mut self, path: &PartialPath) {
+        self.fastest.push(*path);
+        let cheapest = &mut self.cheapest[path.relays().len()];
+        if cheapest.is_none_or(|other| by_cost(path, &other).is_lt()) {
+            *cheapest = Some(*path);
         }
         let batch = if self.one_price { BATCH_OF_ONE_PRICE } else { BATCH };
         if self.fastest.len() >= 2 * self.most + batch {
@@ -158,11 +158,12 @@ impl Longer {
             return;
         }
         let known = self.others.len();
-        for way in self.fastest.drain(self.most..) {
-            let faster = self.others[..known].partition_point(|other| other.least_s <= way.least_s);
-            let is_dominated = |other: &PartialPath| other.egress_usd <= way.egress_usd;
+        for path in self.fastest.drain(self.most..) {
+            let faster =
+                self.others[..known].partition_point(|other| other.least_s <= path.least_s);
+            let is_dominated = |other: &PartialPath| other.egress_usd <= path.egress_usd;
             if !self.others[..faster].last().is_some_and(is_dominated) {
-                self.others.push(way);
+                self.others.push(path);
             }
         }
         if self.others.len() > known {
@@ -182,25 +183,25 @@ impl Longer {
         if self.one_price {
             return Vec::new();
         }
-        let least_s = self.fastest.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
-        let dearest = self.fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
+        let least_s = self.fastest.iter().map(|path| path.least_s).fold(f64::INFINITY, f64::min);
+        let dearest = self.fastest.iter().map(|path| path.egress_usd).fold(0.0, f64::max);
         let mut found: Vec<PartialPath> = Vec::new();
-        let is_in = |way: &PartialPath, all: &[PartialPath]| {
-            all.iter().any(|other| other.relays() == way.relays())
+        let is_in = |path: &PartialPath, all: &[PartialPath]| {
+            all.iter().any(|other| other.relays() == path.relays())
         };
         for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
             let value =
-                |way: &PartialPath| way.least_s + price * least_s / dearest * way.egress_usd;
+                |path: &PartialPath| path.least_s + price * least_s / dearest * path.egress_usd;
             let by_value = |a: &&PartialPath, b: &&PartialPath| {
                 value(a).total_cmp(&value(b)).then(order(a, b))
             };
             let best = self.others.iter().min_by(by_value);
-            let new = best.filter(|way| !is_in(way, &found));
+            let new = best.filter(|path| !is_in(path, &found));
             found.extend(new);
         }
-        for way in self.cheapest.iter().flatten() {
-            if !is_in(way, &found) && !is_in(way, &self.fastest) {
-                found.push(*way);
+        for path in self.cheapest.iter().flatten() {
+            if !is_in(path, &found) && !is_in(path, &self.fastest) {
+                found.push(*path);
             }
         }
         found
@@ -218,27 +219,27 @@ fn by_cost(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
 
 /// Keeps, by increasing time, the paths that are best at some price of time: the lower convex hull
 /// of time and cost. Of equal ones it keeps the first.
-fn hull(ways: &mut Vec<PartialPath>) {
-    ways.sort_unstable_by(order);
+fn hull(paths: &mut Vec<PartialPath>) {
+    paths.sort_unstable_by(order);
     let mut retained = 0;
-    for at in 0..ways.len() {
-        let way = ways[at];
-        if retained > 0 && ways[retained - 1].egress_usd <= way.egress_usd {
+    for at in 0..paths.len() {
+        let path = paths[at];
+        if retained > 0 && paths[retained - 1].egress_usd <= path.egress_usd {
             continue;
         }
-        while retained > 1 && is_above(&ways[retained - 1], &ways[retained - 2], &way) {
+        while retained > 1 && is_above(&paths[retained - 1], &paths[retained - 2], &path) {
             retained -= 1;
         }
-        ways[retained] = way;
+        paths[retained] = path;
         retained += 1;
     }
-    ways.truncate(retained);
+    paths.truncate(retained);
 }
 
-/// Returns whether `way` lies above the line between a faster and a cheaper one, so that one of
+/// Returns whether `path` lies above the line between a faster and a cheaper one, so that one of
 /// them is better at any price of time.
-fn is_above(way: &PartialPath, faster: &PartialPath, cheaper: &PartialPath) -> bool {
-    let (slower_s, saved) = (way.least_s - faster.least_s, faster.egress_usd - way.egress_usd);
+fn is_above(path: &PartialPath, faster: &PartialPath, cheaper: &PartialPath) -> bool {
+    let (slower_s, saved) = (path.least_s - faster.least_s, faster.egress_usd - path.egress_usd);
     let (all_s, all_saved) =
         (cheaper.least_s - faster.least_s, faster.egress_usd - cheaper.egress_usd);
     saved * all_s < all_saved * slower_s
@@ -263,21 +264,21 @@ mod tests {
                 let tables = Tables::new(&problem);
                 let tables = tables.of(0);
                 let mut all: Vec<PartialPath> = Vec::new();
-                tables.visit(2, f64::INFINITY, &mut |way| {
-                    all.push(*way);
+                tables.visit(2, f64::INFINITY, &mut |path| {
+                    all.push(*path);
                     f64::INFINITY
                 });
                 assert_eq!(all.len(), 8 + 8 * 7);
-                let (retained, left_out_s) = best_ways(&tables, 2, f64::INFINITY, 12);
+                let (retained, left_out_s) = best_paths(&tables, 2, f64::INFINITY, 12);
                 assert_eq!(retained.len(), 12);
-                for way in all {
-                    let fct = problem.fct(0, &way.offers()).unwrap();
-                    assert_eq!(fct, tables.fct(&tables.legs(&way.offers()).unwrap()));
-                    assert!(super::super::safely(way.least_s) <= fct, "{seed} {start_up:?}");
-                    let is_retained = retained.iter().any(|other| other.relays() == way.relays());
-                    assert!(is_retained || way.least_s >= left_out_s, "{seed} {start_up:?}");
-                    let egress = problem.egress_cost(0, &way.offers()).unwrap();
-                    assert!((egress.as_usd() - way.egress_usd).abs() < 1e-8);
+                for path in all {
+                    let fct = problem.fct(0, &path.offers()).unwrap();
+                    assert_eq!(fct, tables.fct(&tables.legs(&path.offers()).unwrap()));
+                    assert!(super::super::safely(path.least_s) <= fct, "{seed} {start_up:?}");
+                    let is_retained = retained.iter().any(|other| other.relays() == path.relays());
+                    assert!(is_retained || path.least_s >= left_out_s, "{seed} {start_up:?}");
+                    let egress = problem.egress_cost(0, &path.offers()).unwrap();
+                    assert!((egress.as_usd() - path.egress_usd).abs() < 1e-8);
                 }
                 assert!(tables.least_of_any().0 <= left_out_s);
             }
@@ -300,25 +301,25 @@ mod tests {
             let problem = priced(seed, StartUp::Cold);
             let tables = Tables::new(&problem);
             let mut all: Vec<PartialPath> = Vec::new();
-            tables.of(0).visit(3, f64::INFINITY, &mut |way| {
-                if way.relays().len() > 1 {
-                    all.push(*way);
+            tables.of(0).visit(3, f64::INFINITY, &mut |path| {
+                if path.relays().len() > 1 {
+                    all.push(*path);
                 }
                 f64::INFINITY
             });
             // All paths pruned at once, against the same paths pruned after each addition.
             let mut at_once = Longer::new(10, false);
             let mut early = Longer::new(10, false);
-            for way in &all {
-                at_once.fastest.push(*way);
-                early.add(way);
+            for path in &all {
+                at_once.fastest.push(*path);
+                early.add(path);
                 early.sort_out();
                 assert!(early.fastest.len() <= 10 && early.others.len() <= 40);
             }
             at_once.cheapest = early.cheapest;
             assert_eq!(at_once.finish(), early.finish());
-            let relays = |ways: &[PartialPath]| -> BTreeSet<Vec<usize>> {
-                ways.iter().map(PartialPath::offers).collect()
+            let relays = |paths: &[PartialPath]| -> BTreeSet<Vec<usize>> {
+                paths.iter().map(PartialPath::offers).collect()
             };
             assert_eq!(relays(&at_once.fastest), relays(&early.fastest), "{seed}");
             let cheap = early.cheap_for_their_time();
@@ -327,18 +328,18 @@ mod tests {
             // the fastest.
             all.sort_by(order);
             let (fastest, others) = all.split_at(10);
-            let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
+            let dearest = fastest.iter().map(|path| path.egress_usd).fold(0.0, f64::max);
             for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
                 let worth = price * fastest[0].least_s / dearest;
-                let value = |way: &PartialPath| way.least_s + worth * way.egress_usd;
+                let value = |path: &PartialPath| path.least_s + worth * path.egress_usd;
                 let least = others.iter().map(value).fold(f64::INFINITY, f64::min);
                 let found = cheap.iter().map(value).fold(f64::INFINITY, f64::min);
                 assert!(found <= least * (1.0 + 1e-12), "{seed}: {found} above {least}");
             }
             for count in [2, 3] {
-                let of_that_many = |ways: &[PartialPath]| {
-                    let ways = ways.iter().filter(|way| way.relays().len() == count);
-                    ways.map(|way| way.egress_usd).fold(f64::INFINITY, f64::min)
+                let of_that_many = |paths: &[PartialPath]| {
+                    let paths = paths.iter().filter(|path| path.relays().len() == count);
+                    paths.map(|path| path.egress_usd).fold(f64::INFINITY, f64::min)
                 };
                 let retained = of_that_many(&cheap).min(of_that_many(fastest));
                 assert_eq!(retained, of_that_many(&all), "{seed}, {count} relays");
@@ -353,8 +354,8 @@ mod tests {
         for one_price in [false, true] {
             let mut longer = Longer::new(5, one_price);
             for _ in 0..100 {
-                tables.of(0).visit(3, f64::INFINITY, &mut |way| {
-                    longer.add(way);
+                tables.of(0).visit(3, f64::INFINITY, &mut |path| {
+                    longer.add(path);
                     f64::INFINITY
                 });
             }

@@ -285,37 +285,37 @@ impl FlowTables<'_> {
             let (least_s, header_s) =
                 PartialPath::START.over(self.first[offer]?.pace, volume, cold);
             let egress_usd = volume / 1e9 * self.first_usd[offer];
-            let mut way =
+            let mut path =
                 PartialPath { least_s, header_s, egress_usd, count: 1, ..PartialPath::START };
-            way.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
-            Some(way)
+            path.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
+            Some(path)
         };
-        let mut ways: Vec<PartialPath> = (0..self.offers()).filter_map(start).collect();
-        ways.sort_by(|a, b| a.least_s.total_cmp(&b.least_s));
+        let mut paths: Vec<PartialPath> = (0..self.offers()).filter_map(start).collect();
+        paths.sort_by(|a, b| a.least_s.total_cmp(&b.least_s));
         let mut limit_s = limit_s;
-        for way in ways.into_iter().take_while(|_| depth > 0) {
-            self.visit_from(&way, depth, &mut limit_s, visit);
+        for path in paths.into_iter().take_while(|_| depth > 0) {
+            self.visit_from(&path, depth, &mut limit_s, visit);
         }
     }
 
     fn visit_from(
         &self,
-        way: &PartialPath,
+        path: &PartialPath,
         depth: usize,
         limit_s: &mut f64,
         visit: &mut impl FnMut(&PartialPath) -> f64,
     ) {
-        if way.least_s > *limit_s {
+        if path.least_s > *limit_s {
             return;
         }
         let volume = self.volume.as_u64() as f64;
         let gb = volume / 1e9;
-        let count = usize::from(way.count);
-        let at = usize::from(way.relays[count - 1]);
-        let (least_s, _) = way.over(self.last_paces[at], volume, true);
+        let count = usize::from(path.count);
+        let at = usize::from(path.relays[count - 1]);
+        let (least_s, _) = path.over(self.last_paces[at], volume, true);
         if least_s <= *limit_s {
-            let egress_usd = way.egress_usd + gb * self.last_usd[at];
-            *limit_s = visit(&PartialPath { least_s, egress_usd, ..*way });
+            let egress_usd = path.egress_usd + gb * self.last_usd[at];
+            *limit_s = visit(&PartialPath { least_s, egress_usd, ..*path });
         }
         if count == depth {
             return;
@@ -324,17 +324,17 @@ impl FlowTables<'_> {
         let row = at * self.offers()..(at + 1) * self.offers();
         let (paces, prices) = (&self.tables.paces[row.clone()], &self.tables.usd[row]);
         for (next, (pace, usd)) in paces.iter().zip(prices).enumerate() {
-            let (least_s, header_s) = way.over(*pace, volume, cold);
-            let longer = PartialPath { least_s, header_s, ..*way };
+            let (least_s, header_s) = path.over(*pace, volume, cold);
+            let longer = PartialPath { least_s, header_s, ..*path };
             if least_s > *limit_s
                 || (count + 1 == depth
                     && longer.over(self.last_paces[next], volume, true).0 > *limit_s)
-                || way.relays().iter().any(|r| self.same_region(usize::from(*r), next))
+                || path.relays().iter().any(|r| self.same_region(usize::from(*r), next))
             {
                 continue;
             }
-            let egress_usd = way.egress_usd + gb * usd;
-            let mut longer = PartialPath { egress_usd, count: way.count + 1, ..longer };
+            let egress_usd = path.egress_usd + gb * usd;
+            let mut longer = PartialPath { egress_usd, count: path.count + 1, ..longer };
             longer.relays[count] = u16::try_from(next).unwrap_or(u16::MAX);
             self.visit_from(&longer, depth, limit_s, visit);
         }

@@ -163,10 +163,10 @@ impl Moves<'_> {
         let mut must = Vec::new();
         for other in 0..self.choice.len() {
             let own = &self.problem.candidates(other)[self.choice[other]];
-            let loses_its_way = given_up.is_some_and(|offer| own.relays.contains(&offer));
-            let way = self.best(other, given_up, Some(offer));
-            wanted.extend(way.filter(|way| way.gain > 0 || loses_its_way));
-            if loses_its_way {
+            let loses_its_path = given_up.is_some_and(|offer| own.relays.contains(&offer));
+            let best = self.best(other, given_up, Some(offer));
+            wanted.extend(best.filter(|one| one.gain > 0 || loses_its_path));
+            if loses_its_path {
                 must.push(other);
             }
         }
@@ -181,8 +181,8 @@ impl Moves<'_> {
             // Another path may be better than the one over the new relay.
             let elsewhere = self.best(other, given_up, None);
             match (moves.iter().position(|one| one.flow == other), elsewhere) {
-                (Some(at), Some(way)) if way.gain > moves[at].gain => moves[at] = way,
-                (None, way) => moves.push(way?),
+                (Some(at), Some(one)) if one.gain > moves[at].gain => moves[at] = one,
+                (None, one) => moves.push(one?),
                 (Some(_), _) => {}
             }
         }
@@ -205,11 +205,11 @@ impl Moves<'_> {
         let is_open = |relay: &usize| {
             Some(*relay) == offer || (self.in_use[*relay] && Some(*relay) != given_up)
         };
-        let ways = (0..all.len()).filter(|place| {
+        let usable = (0..all.len()).filter(|place| {
             let relays = &all[*place].relays;
             relays.iter().all(is_open) && offer.is_none_or(|offer| relays.contains(&offer))
         });
-        let place = ways.min_by_key(|place| value(*place))?;
+        let place = usable.min_by_key(|place| value(*place))?;
         let gain = value(self.choice[flow]) - value(place);
         Some(Move { flow, place, gain, rate: all[place].rate.as_bps() })
     }

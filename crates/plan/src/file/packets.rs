@@ -76,7 +76,7 @@ pub(super) fn packets(
     let mut packets = Packets {
         coding: coding(section.coding.as_ref(), source)?,
         detection: section.detection.unwrap_or(Packets::default().detection),
-        retention: section.kept.unwrap_or(Packets::default().retention),
+        retention: section.retention.unwrap_or(Packets::default().retention),
         ..Packets::default()
     };
     for spanned in &file.packet_flow {

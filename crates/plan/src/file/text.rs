@@ -348,7 +348,7 @@ pub(super) struct PacketsSection {
     #[serde(default, with = "as_text::option")]
     pub(super) detection: Option<Duration>,
     #[serde(default, with = "as_text::option")]
-    pub(super) kept: Option<Duration>,
+    pub(super) retention: Option<Duration>,
     pub(super) coding: Option<Spanned<BlockCoding>>,
     pub(super) usd_per_hour: Option<Money>,
     pub(super) flows_per_machine: Option<Spanned<u32>>,

@@ -55,8 +55,8 @@ pub(super) fn as_planned(
 ) -> Option<AsPlanned> {
     let planned: BTreeMap<(&SiteId, &SiteId), (&Plan, &PlannedFlow)> = plan
         .into_iter()
-        .flat_map(|plan| guessed.iter().zip(&plan.flows).map(move |(flow, way)| (flow, plan, way)))
-        .map(|(flow, plan, way)| ((&flow.source, &flow.destination), (plan, way)))
+        .flat_map(|plan| guessed.iter().zip(&plan.flows).map(move |(flow, own)| (flow, plan, own)))
+        .map(|(flow, plan, own)| ((&flow.source, &flow.destination), (plan, own)))
         .collect();
     let mut free = free_capacity_of(truth, plan);
     let mut result = AsPlanned {
@@ -70,19 +70,19 @@ pub(super) fn as_planned(
     for (index, flow) in truth.flows().iter().enumerate() {
         let guess = planned.get(&(&flow.source, &flow.destination));
         result.unplanned += usize::from(guess.is_none());
-        let way = guess.and_then(|(plan, way)| planned_way(truth, index, plan, way));
-        let has_relays = guess.is_some_and(|(_, way)| !way.path.is_empty());
-        let fits = |way: &CarriedFlow<'_>| {
-            way.relays.iter().all(|relay| free.get(relay).is_some_and(|left| way.rate_bps <= *left))
-                && result.cost + way.cost <= truth.budget()
+        let carried = guess.and_then(|(plan, own)| carried_flow(truth, index, plan, own));
+        let has_relays = guess.is_some_and(|(_, own)| !own.path.is_empty());
+        let fits = |one: &CarriedFlow<'_>| {
+            one.relays.iter().all(|relay| free.get(relay).is_some_and(|left| one.rate_bps <= *left))
+                && result.cost + one.cost <= truth.budget()
         };
-        let fct = if let Some(way) = way.filter(fits) {
-            for relay in way.relays {
-                *free.entry(relay).or_default() -= way.rate_bps;
+        let fct = if let Some(carried) = carried.filter(fits) {
+            for relay in carried.relays {
+                *free.entry(relay).or_default() -= carried.rate_bps;
             }
-            result.cost = result.cost + way.cost;
+            result.cost = result.cost + carried.cost;
             result.relayed += usize::from(has_relays);
-            way.fct
+            carried.fct
         } else {
             result.displaced += usize::from(has_relays);
             result.cost = result.cost + truth.move_cost(index, &[]);
@@ -106,17 +106,17 @@ fn free_capacity_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a
 }
 
 /// Returns the planned path for a true flow; `None` if it does not exist or a price is missing.
-fn planned_way<'a>(
+fn carried_flow<'a>(
     truth: &Problem,
     flow: usize,
     plan: &Plan,
-    way: &'a PlannedFlow,
+    planned: &'a PlannedFlow,
 ) -> Option<CarriedFlow<'a>> {
-    let offers = plan.offers_of(truth, way)?;
+    let offers = plan.offers_of(truth, planned)?;
     let fct = truth.fct(flow, &offers)?;
     let cost = truth.egress_cost(flow, &offers).ok()? + truth.move_cost(flow, &offers);
     Some(CarriedFlow {
-        relays: &way.path,
+        relays: &planned.path,
         fct,
         rate_bps: truth.rate_used(flow, fct).as_bps(),
         cost,

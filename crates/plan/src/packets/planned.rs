@@ -8,7 +8,7 @@ use tradewind_model::packet::{PacketCost, PacketService};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
 
 use super::capacities::{Choice, FreeCapacities};
-use super::ways::{BOUGHT, DelayTable, Over, ServiceOption};
+use super::options::{BOUGHT, DelayTable, Over, ServiceOption};
 use super::{Fastest, PacketError, PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
@@ -32,7 +32,7 @@ pub struct PacketRelay {
 #[serde(rename_all = "kebab-case")]
 pub enum PacketVerdict {
     /// It was selected.
-    Taken,
+    Selected,
     /// It meets the demand, but costs more, or is slower at the same cost.
     Dearer,
     /// Its slowest packets exceed the latency budget.
@@ -150,15 +150,19 @@ fn planned(
     flow: &PacketFlow,
 ) -> Result<PlannedPacketFlow, PacketError> {
     let ends = delay_table.ends(flow);
-    let ways = delay_table.ways(flow, &ends, capacities.carries(flow.rate));
+    let options = delay_table.options(flow, &ends, capacities.carries(flow.rate));
     let judged = |region: &RegionId| capacities.judged(region, flow);
-    let considered = considered(delay_table, flow, &ways, &judged)?;
+    let considered = considered(delay_table, flow, &options, &judged)?;
     let meeting = considered.values().filter(|one| one.meets);
     let Some(chosen) = meeting.min_by_key(|one| one.rank()).copied() else {
         let (flow, budget) = (flow.id.clone(), flow.demand.budget);
-        return Err(PacketError::NoService { flow, budget, fastest: fastest(delay_table, &ways) });
+        return Err(PacketError::NoService {
+            flow,
+            budget,
+            fastest: fastest(delay_table, &options),
+        });
     };
-    let ServiceOption { service, over, delivery } = chosen.way;
+    let ServiceOption { service, over, delivery } = chosen.option;
     let services = considered
         .values()
         .map(|one| considered_service(delay_table.inputs, flow, one, service))
@@ -185,7 +189,7 @@ fn planned(
 /// The best option of a service so far.
 #[derive(Clone, Copy)]
 struct Considered {
-    way: ServiceOption,
+    option: ServiceOption,
     cost: PacketCost,
     meets: bool,
 }
@@ -193,7 +197,7 @@ struct Considered {
 impl Considered {
     /// Returns the key by which options are compared, where less is better.
     fn rank(&self) -> (Money, Duration, PacketService, Over) {
-        (self.cost.total(), self.way.delivery, self.way.service, self.way.over)
+        (self.cost.total(), self.option.delivery, self.option.service, self.option.over)
     }
 }
 
@@ -202,38 +206,44 @@ impl Considered {
 fn considered(
     delay_table: &DelayTable<'_>,
     flow: &PacketFlow,
-    ways: &[ServiceOption],
+    options: &[ServiceOption],
     machine: &impl Fn(&RegionId) -> Money,
 ) -> Result<BTreeMap<PacketService, Considered>, PacketError> {
-    let cost = |way: &ServiceOption| delay_table.cost(flow, way.service, way.over, machine);
+    let cost =
+        |option: &ServiceOption| delay_table.cost(flow, option.service, option.over, machine);
     let mut best: BTreeMap<PacketService, Considered> = BTreeMap::new();
-    for way in ways.iter().filter(|way| flow.demand.is_met(way.service, way.delivery, flow.loss)) {
-        let one = Considered { way: *way, cost: cost(way)?, meets: true };
-        let known = best.entry(way.service).or_insert(one);
+    for option in options
+        .iter()
+        .filter(|option| flow.demand.is_met(option.service, option.delivery, flow.loss))
+    {
+        let one = Considered { option: *option, cost: cost(option)?, meets: true };
+        let known = best.entry(option.service).or_insert(one);
         if one.rank() < known.rank() {
             *known = one;
         }
     }
     let mut late: BTreeMap<PacketService, &ServiceOption> = BTreeMap::new();
-    for way in ways.iter().filter(|way| !best.contains_key(&way.service)) {
-        let known = late.entry(way.service).or_insert(way);
-        if (way.delivery, way.over) < (known.delivery, known.over) {
-            *known = way;
+    for option in options.iter().filter(|option| !best.contains_key(&option.service)) {
+        let known = late.entry(option.service).or_insert(option);
+        if (option.delivery, option.over) < (known.delivery, known.over) {
+            *known = option;
         }
     }
-    for (service, way) in late {
-        best.insert(service, Considered { way: *way, cost: cost(way)?, meets: false });
+    for (service, option) in late {
+        best.insert(service, Considered { option: *option, cost: cost(option)?, meets: false });
     }
     Ok(best)
 }
 
 /// Returns the fastest option, over relays if there is one: on the Internet path alone lost packets
 /// never arrive, however fast it is.
-fn fastest(delay_table: &DelayTable<'_>, ways: &[ServiceOption]) -> Option<Fastest> {
-    let is_last = |way: &ServiceOption| way.service == PacketService::Direct;
-    let way = ways.iter().min_by_key(|way| (is_last(way), way.delivery, way.service, way.over))?;
-    let regions = way.over.regions(delay_table.inputs);
-    Some(Fastest { service: way.service, regions, delivery: way.delivery })
+fn fastest(delay_table: &DelayTable<'_>, options: &[ServiceOption]) -> Option<Fastest> {
+    let is_last = |option: &ServiceOption| option.service == PacketService::Direct;
+    let option = options
+        .iter()
+        .min_by_key(|option| (is_last(option), option.delivery, option.service, option.over))?;
+    let regions = option.over.regions(delay_table.inputs);
+    Some(Fastest { service: option.service, regions, delivery: option.delivery })
 }
 
 fn considered_service(
@@ -242,9 +252,9 @@ fn considered_service(
     one: &Considered,
     selected: PacketService,
 ) -> ConsideredService {
-    let ServiceOption { service, over, delivery } = one.way;
+    let ServiceOption { service, over, delivery } = one.option;
     let verdict = match one.meets {
-        true if service == selected => PacketVerdict::Taken,
+        true if service == selected => PacketVerdict::Selected,
         true => PacketVerdict::Dearer,
         false if delivery > flow.demand.budget => PacketVerdict::Late,
         false => PacketVerdict::Lossy,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use tradewind_units::{FlowId, Money, RegionId, RelayId};
 
 use super::capacities::loads;
+use super::options::{DelayTable, Over};
 use super::planned::{PacketPlan, PlannedPacketFlow};
-use super::ways::{DelayTable, Over};
 use super::{PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;

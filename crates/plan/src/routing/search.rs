@@ -94,7 +94,7 @@ impl<'a> Search<'a> {
         }
         let left = self.relays - beginning.relays.len();
         let last = beginning.relays[beginning.relays.len() - 1];
-        let rest = self.least_total.1[left][last].expect("some way goes on within the limit");
+        let rest = self.least_total.1[left][last].expect("some path goes on within the limit");
         beginning.total = beginning.so_far.saturating_add(rest);
         beginning.settled = true;
         beginning
@@ -135,9 +135,9 @@ fn to_go(
     while rounds.len() < relays {
         let rest = &rounds[rounds.len() - 1];
         let best = |from: usize| {
-            let ways = (0..router.relays())
+            let bounds = (0..router.relays())
                 .filter_map(|to| Some(join(within(router.between(from, to))?, rest[to]?)));
-            ways.min()
+            bounds.min()
         };
         let round = (0..router.relays()).map(best).collect();
         rounds.push(round);

@@ -54,7 +54,7 @@ pub struct ConfiguredCosts {
 
 /// The traffic of a flow that has left the relays of one role, as they report it: totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeftRelay {
+pub struct RelayUsage {
     /// Bytes with all headers.
     pub bytes: u64,
     /// The price of these bytes.
@@ -71,9 +71,9 @@ pub struct Spent {
     /// Packets that were copied to the relays, each once.
     pub copied: u64,
     /// Traffic that left the ingress relay.
-    pub ingress: LeftRelay,
+    pub ingress: RelayUsage,
     /// Traffic that left the egress relay; `None` if one relay is both.
-    pub egress: Option<LeftRelay>,
+    pub egress: Option<RelayUsage>,
 }
 
 /// Bytes that leave the ingress relay, and the egress relay, for each byte that is copied to
@@ -167,7 +167,7 @@ impl FlowCosts {
             return;
         }
         let mean = after.bytes.saturating_sub(before.bytes) as f64 / packets as f64;
-        let passed = |after: LeftRelay, before: LeftRelay| LeftRelay {
+        let passed = |after: RelayUsage, before: RelayUsage| RelayUsage {
             bytes: after.bytes.saturating_sub(before.bytes),
             nano_usd: after.nano_usd.saturating_sub(before.nano_usd),
         };
@@ -182,9 +182,9 @@ impl FlowCosts {
 
     /// Updates the prices. A relay that has sent nothing in the interval is assumed to charge what
     /// it charged before, or what the other relay does.
-    fn note_prices(&mut self, left: [LeftRelay; 2]) {
+    fn note_prices(&mut self, left: [RelayUsage; 2]) {
         let price =
-            |left: LeftRelay| (left.bytes > 0).then(|| left.nano_usd as f64 / left.bytes as f64);
+            |left: RelayUsage| (left.bytes > 0).then(|| left.nano_usd as f64 / left.bytes as f64);
         let [ingress, egress] = left.map(price);
         let before = |role: usize| self.prices.map(|prices| prices[role]);
         let [known_ingress, known_egress] = [ingress.or(before(0)), egress.or(before(1))];
@@ -314,7 +314,7 @@ mod tests {
 
     impl Running {
         fn new(costs: FlowCosts, cents: [u64; 2]) -> Self {
-            let spent = Spent { egress: Some(LeftRelay::default()), ..Spent::default() };
+            let spent = Spent { egress: Some(RelayUsage::default()), ..Spent::default() };
             Self { costs, now: 0, spent, cents }
         }
 
@@ -441,7 +441,7 @@ mod tests {
     fn few_packets_tell_nothing() {
         let mut costs = unconfigured();
         for second in 0..200 {
-            let ingress = LeftRelay { bytes: second * 9_000, nano_usd: 0 };
+            let ingress = RelayUsage { bytes: second * 9_000, nano_usd: 0 };
             let spent = Spent {
                 packets: second,
                 bytes: second * 1000,

@@ -227,12 +227,12 @@ impl ServiceKeeper {
     /// Returns whether the queueing delay before the first hop makes packets exceed the latency
     /// budget.
     fn is_late(&self) -> bool {
-        let is_way = |rung: &&Rung| match rung.offer.service {
+        let is_usual = |rung: &&Rung| match rung.offer.service {
             PacketService::Direct => true,
             PacketService::Forwarding => self.service == PacketService::Forwarding,
             PacketService::Caching | PacketService::Coding => false,
         };
-        let usual = self.rungs.iter().filter(is_way).map(|rung| rung.offer.delivery).min();
+        let usual = self.rungs.iter().filter(is_usual).map(|rung| rung.offer.delivery).min();
         // Not all packets see the full queue.
         let wanted = self.demand.budget - self.demand.budget / FREE_OF_BUDGET;
         usual.is_some_and(|usual| usual <= wanted && usual + self.queue > wanted)

@@ -168,7 +168,7 @@ impl LagrangianSearch<'_> {
             if !problem.leaves_out() {
                 let mut best = |choices: &[usize], work: &mut Work<'_>| {
                     search.start(choices, work);
-                    let within = search.best.as_ref().filter(|best| best.key().0 == 0);
+                    let within = search.best.as_ref().filter(|best| best.key().over_budget == 0);
                     within.map_or(f64::INFINITY, value)
                 };
                 branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
@@ -353,8 +353,8 @@ mod tests {
         let bound = Ascent::new(&table).best;
         for plans in [[&cheap, &dear], [&dear, &cheap]] {
             let plans = plans.map(Clone::clone).to_vec();
-            let kept = finish(&problem, None, plans, &bound).unwrap();
-            assert_eq!(kept.score(&problem), best);
+            let retained = finish(&problem, None, plans, &bound).unwrap();
+            assert_eq!(retained.score(&problem), best);
         }
     }
 }

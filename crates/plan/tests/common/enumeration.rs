@@ -8,10 +8,11 @@ use tradewind_units::{Duration, Money};
 /// among equal ones the cheapest.
 pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
     let mut best: Option<(Duration, Duration, Money)> = None;
-    let ways: Vec<Vec<Candidate>> = (0..problem.flows().len()).map(|f| ways(problem, f)).collect();
-    let mut choice = vec![0; ways.len()];
+    let paths: Vec<Vec<Candidate>> =
+        (0..problem.flows().len()).map(|flow| paths_of(problem, flow)).collect();
+    let mut choice = vec![0; paths.len()];
     loop {
-        let chosen = || choice.iter().zip(&ways).map(|(at, ways)| &ways[*at]);
+        let chosen = || choice.iter().zip(&paths).map(|(at, own)| &own[*at]);
         // Machines are paid for the whole hours until the last flow is done.
         let last = chosen().map(|candidate| candidate.fct).max().unwrap();
         let hours = (last.as_secs_f64() / 3600.0).ceil().max(1.0) as u64;
@@ -45,7 +46,7 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
                 return best;
             }
             choice[at] += 1;
-            if choice[at] < ways[at].len() {
+            if choice[at] < paths[at].len() {
                 break;
             }
             choice[at] = 0;
@@ -55,7 +56,7 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
 }
 
 /// Returns every path of a flow that meets its deadline.
-fn ways(problem: &Problem, flow: usize) -> Vec<Candidate> {
+fn paths_of(problem: &Problem, flow: usize) -> Vec<Candidate> {
     let mut found = Vec::new();
     extend(problem, flow, &mut Vec::new(), &mut found);
     found

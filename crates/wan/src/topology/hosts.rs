@@ -38,7 +38,7 @@ pub(super) fn hosts(
         return Err(source.refuse_at(spanned, problem));
     }
     let mut hosts: Vec<Host> = Vec::new();
-    let mut taken: BTreeSet<HostId> = BTreeSet::new();
+    let mut used: BTreeSet<HostId> = BTreeSet::new();
     for spanned in &file.host {
         let section = spanned.get_ref();
         let Some(site) = &section.site else {
@@ -49,7 +49,7 @@ pub(super) fn hosts(
             Some(id) => (id.get_ref().clone(), id.span()),
             None => (named_after(&sites[usize::from(index.0)]), site.span()),
         };
-        if !taken.insert(id.clone()) {
+        if !used.insert(id.clone()) {
             return Err(source.refuse(span, format!("a second host `{id}`: give it another `id`")));
         }
         hosts.push(Layers { section, default, catalogue, names }.host(id, index)?);
@@ -60,7 +60,7 @@ pub(super) fn hosts(
             continue;
         }
         let id = named_after(site);
-        if !taken.insert(id.clone()) {
+        if !used.insert(id.clone()) {
             let place = format!("site `{id}`");
             let problem = format!("it has no host, and host `{id}` is elsewhere: add a `[[host]]`");
             return Err(TopologyError { place, problem });

@@ -44,14 +44,14 @@ impl Outages {
     ) -> Result<Self, TopologyError> {
         let mut outages =
             Self { of_pairs: vec![Vec::new(); site_count * site_count], of_links: Vec::new() };
-        let mut taken: Vec<&str> = Vec::new();
+        let mut used: Vec<&str> = Vec::new();
         for spanned in sections {
             let name = spanned.get_ref().name.get_ref();
-            if taken.contains(&name.as_str()) {
+            if used.contains(&name.as_str()) {
                 let problem = format!("a second outage `{name}`: names must differ");
                 return Err(names.source.refuse_at(&spanned.get_ref().name, problem));
             }
-            taken.push(name);
+            used.push(name);
             outages.add(spanned, names, site_count)?;
         }
         Ok(outages)

@@ -24,13 +24,13 @@ const LOOK: Duration = Duration::from_millis(100);
 #[serde(try_from = "ArmText")]
 pub(super) struct Arm {
     pub(super) name: String,
-    pub(super) way: Arrival,
+    pub(super) kind: ArmKind,
     /// The reduction of the tail in the paper, in per cent, if stated.
     pub(super) paper_shorter_percent: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Arrival {
+pub(super) enum ArmKind {
     /// A packet service carries the connections' packets.
     Gateways(Overlay),
     /// Connections end at kcptun's client, and others begin at its server.
@@ -65,12 +65,12 @@ impl TryFrom<ArmText> for Arm {
     fn try_from(text: ArmText) -> Result<Self, String> {
         let ArmText { name, service, from_clients, from_servers, kcptun, paper_shorter_percent } =
             text;
-        let way = match (service, kcptun) {
+        let kind = match (service, kcptun) {
             (Some(service), None) => {
-                Arrival::Gateways(Overlay { service, from_clients, from_servers })
+                ArmKind::Gateways(Overlay { service, from_clients, from_servers })
             }
             (None, Some(settings)) if from_clients.is_none() && from_servers.is_none() => {
-                Arrival::Kcptun(settings)
+                ArmKind::Kcptun(settings)
             }
             _ => {
                 return Err(format!(
@@ -78,7 +78,7 @@ impl TryFrom<ArmText> for Arm {
                 ));
             }
         };
-        Ok(Self { name, way, paper_shorter_percent })
+        Ok(Self { name, kind, paper_shorter_percent })
     }
 }
 
@@ -90,7 +90,7 @@ impl Arm {
 
     /// Returns whether it is a foreign program, whose figures serve for comparison.
     pub(super) const fn is_peer(&self) -> bool {
-        matches!(self.way, Arrival::Kcptun(_))
+        matches!(self.kind, ArmKind::Kcptun(_))
     }
 
     /// Checks the settings.
@@ -98,9 +98,9 @@ impl Arm {
     /// # Errors
     /// When a setting is out of range.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
-        match &self.way {
-            Arrival::Gateways(_) => Ok(()),
-            Arrival::Kcptun(settings) => settings.check(),
+        match &self.kind {
+            ArmKind::Gateways(_) => Ok(()),
+            ArmKind::Kcptun(settings) => settings.check(),
         }
     }
 }
@@ -123,13 +123,13 @@ impl Carriers {
         ends: &[(Party, Party)],
         arm: Option<&Arm>,
     ) -> Result<Self, ProcessError> {
-        match arm.map(|arm| &arm.way) {
+        match arm.map(|arm| &arm.kind) {
             None => Ok(Self::default()),
-            Some(Arrival::Gateways(overlay)) => {
+            Some(ArmKind::Gateways(overlay)) => {
                 let services = start(scenario, context, ends, overlay)?;
                 Ok(Self { _services: services, tunnels: Vec::new() })
             }
-            Some(Arrival::Kcptun(settings)) => {
+            Some(ArmKind::Kcptun(settings)) => {
                 let tunnel = |(client, server): &(Party, Party)| {
                     context.stop.check()?;
                     Tunnel::start(context, (client, server), settings)

@@ -108,9 +108,9 @@ impl Tunnel {
     ) -> Result<Self, ProcessError> {
         let application = server.application();
         let between = SocketAddr::new(application.ip(), SERVER_PORT);
-        let start = |program, host: &HostId, port, ways: [(&str, SocketAddr); 2]| {
+        let start = |program, host: &HostId, port, addresses: [(&str, SocketAddr); 2]| {
             let mut command = context.lab.command(host, program)?;
-            for (option, address) in ways {
+            for (option, address) in addresses {
                 command.arg(option).arg(address.to_string());
             }
             command.args(settings.arguments()).args(["--nocomp", "--quiet"]);
@@ -118,10 +118,10 @@ impl Tunnel {
             let name = format!("{program}-{host}");
             Task::start_listening(command, &name, &context.scratch, is_ready)
         };
-        let ways = [("--listen", between), ("--target", application)];
-        let server = start(SERVER, &server.host, Port::Udp(SERVER_PORT), ways)?;
-        let ways = [("--localaddr", Self::listener()), ("--remoteaddr", between)];
-        let client = start(CLIENT, &client.host, Port::Tcp(CLIENT_PORT), ways)?;
+        let addresses = [("--listen", between), ("--target", application)];
+        let server = start(SERVER, &server.host, Port::Udp(SERVER_PORT), addresses)?;
+        let addresses = [("--localaddr", Self::listener()), ("--remoteaddr", between)];
+        let client = start(CLIENT, &client.host, Port::Tcp(CLIENT_PORT), addresses)?;
         Ok(Self { client, server })
     }
 

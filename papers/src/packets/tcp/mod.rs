@@ -235,7 +235,7 @@ fn record(scenario: &Scenario, options: &RunOptions, arms: &[&Arm], all: &[Run])
         ""
     };
     assumptions.push(format!(
-        "{count} files a run of each way, {} in all; {}{without}",
+        "{count} files per run of each arm, {} in all; {}{without}",
         count * times,
         scenario.runs.describe(options)
     ));
@@ -330,7 +330,7 @@ fn compare(
 
 #[cfg(test)]
 mod tests {
-    use super::arm::{Arrival, Overlay};
+    use super::arm::{ArmKind, Overlay};
     use super::*;
 
     const TEXT: &str = include_str!("../../../scenarios/jq-tcp.toml");
@@ -355,9 +355,9 @@ mod tests {
         // At least as many files as the paper has.
         let runs = scenario.runs.seeds(&RunOptions::of_tests()).len();
         assert!(runs * scenario.pairs * scenario.requests >= 10_000);
-        let overlays = scenario.arms.iter().filter_map(|arm| match &arm.way {
-            Arrival::Gateways(overlay) => Some(overlay),
-            Arrival::Kcptun(_) => None,
+        let overlays = scenario.arms.iter().filter_map(|arm| match &arm.kind {
+            ArmKind::Gateways(overlay) => Some(overlay),
+            ArmKind::Kcptun(_) => None,
         });
         let chosen: Vec<&Overlay> = overlays.filter(|it| it.from_servers.is_some()).collect();
         assert_eq!(chosen.len(), 2);

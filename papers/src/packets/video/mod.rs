@@ -119,7 +119,7 @@ fn describe(
     } else {
         "; without VMAF, for which this ffmpeg has no filter (libvmaf)"
     };
-    let quick = if options.quick { " (quick: shorter, and without some ways)" } else { "" };
+    let quick = if options.quick { " (quick: shorter, and without some arms)" } else { "" };
     format!(
         "{usual_s} s with usual losses after {settle_s} s to settle, \
          then {outage_s} s of outage{quick}; {}{without}{vmaf}",

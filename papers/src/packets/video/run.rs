@@ -129,7 +129,7 @@ impl Stage<'_> {
         context: &LabContext,
         group: &str,
         arm: Arm,
-        ways: &Group,
+        addresses: &Group,
     ) -> Result<Call, ProcessError> {
         let (near, remote) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
         let is_video = group == VIDEO;
@@ -142,8 +142,8 @@ impl Stage<'_> {
         let player = is_video.then(|| call::towards(context, &remote, ffmpeg::player()));
         Ok(Call {
             source,
-            out: call::towards(context, &near, ways.listener)?,
-            listen: (call::bind(context, &remote, ways.exit)?, ways.exit),
+            out: call::towards(context, &near, addresses.listener)?,
+            listen: (call::bind(context, &remote, addresses.exit)?, addresses.exit),
             player: player.transpose()?,
             shield: arm.shield(self.scenario),
             budget: self.scenario.budget(),

@@ -94,9 +94,9 @@ pub(super) fn gateway_table(
     if let Some(flows) = planned.packets.gateways.get(site) {
         packets::set_gateway(&mut table, flows).with_context(|| name.to_owned())?;
     }
-    let has_ways_in = ["forward", "tproxy", "socks5", "connect", "packet"];
+    let ingress_keys = ["forward", "tproxy", "socks5", "connect", "packet"];
     let is_whole = planned.inventory.gateways.contains_key(site)
-        && has_ways_in.iter().any(|key| table.contains_key(*key));
+        && ingress_keys.iter().any(|key| table.contains_key(*key));
     if stands || is_whole {
         let file = format!("{name}.toml");
         GatewayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;

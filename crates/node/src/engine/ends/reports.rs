@@ -6,7 +6,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, PeerId};
-use tradewind_plan::service::LeftRelay;
+use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Duration, Timestamp};
 
 use super::super::Engine;
@@ -166,7 +166,7 @@ impl Ends {
         now: Timestamp,
         (from, identity): (PeerId, Option<PublicIdentity>),
         outgoing: FlowNumber,
-        (role, report): (Role, LeftRelay),
+        (role, report): (Role, RelayUsage),
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {

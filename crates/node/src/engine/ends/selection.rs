@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use tradewind_packet::id::FlowNumber;
     use tradewind_plan::packets::BlockCoding;
-    use tradewind_plan::service::LeftRelay;
+    use tradewind_plan::service::RelayUsage;
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -330,8 +330,8 @@ mod tests {
         // No flow shares its blocks: each packet goes as a copy, and some more.
         let alone = |second: u64| {
             let (packets, bytes) = (second * 100, second * 100_000);
-            let ingress = LeftRelay { bytes: bytes * 12 / 10, nano_usd: bytes / 10 };
-            let egress = Some(LeftRelay::default());
+            let ingress = RelayUsage { bytes: bytes * 12 / 10, nano_usd: bytes / 10 };
+            let egress = Some(RelayUsage::default());
             (Service::Coding, Spent { packets, bytes, copied: packets, ingress, egress })
         };
         // The Internet's loss stays above the limit.

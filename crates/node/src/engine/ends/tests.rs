@@ -154,13 +154,13 @@ fn first_packets_of_later_flow_are_copied() {
     };
     begin(&mut hosts);
     hosts.pass(Duration::from_secs(3));
-    assert_eq!(hosts.at(3).counts.snapshot().kept, 0);
+    assert_eq!(hosts.at(3).counts.snapshot().cached, 0);
     let route = begin(&mut hosts);
     send(&mut hosts, route);
-    assert_eq!(hosts.at(3).counts.snapshot().kept, 5);
+    assert_eq!(hosts.at(3).counts.snapshot().cached, 5);
     hosts.pass(Duration::from_secs(150));
     send(&mut hosts, route);
-    assert_eq!(hosts.at(3).counts.snapshot().kept, 10, "after a long silence");
+    assert_eq!(hosts.at(3).counts.snapshot().cached, 10, "after a long silence");
 }
 
 /// Once a flow is left to the Internet, its receiver waits for no recovery.

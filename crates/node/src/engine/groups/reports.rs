@@ -3,7 +3,7 @@
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Feedback, Service};
 use tradewind_packet::session::{Now, PeerId};
-use tradewind_plan::service::LeftRelay;
+use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Ratio, Timestamp};
 
 use super::super::Engine;
@@ -39,7 +39,7 @@ impl Engine {
         &mut self,
         now: Timestamp,
         (label, flow): (u32, FlowNumber),
-        (role, report): (Role, LeftRelay),
+        (role, report): (Role, RelayUsage),
     ) {
         let Some(head) = self.groups.get(&flow).copied() else { return };
         let leads_there = |route: &&Route| {

@@ -46,7 +46,7 @@ impl Engine {
             } else {
                 self.services.sender.skip(group.flow);
             }
-            add(&self.counts.taken, 1);
+            add(&self.counts.accepted, 1);
             group.sent.packets += 1;
             group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
         } else {

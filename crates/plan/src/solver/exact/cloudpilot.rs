@@ -53,10 +53,13 @@ pub(super) fn cloudpilot(problem: &Problem) -> Result<Formulation, Refused> {
     let instances: Vec<usize> = (0..problem.offers().len())
         .map(|offer| most_relays(problem, offer, rates[offer], users[offer]))
         .collect();
-    let ways = |candidate: &Candidate| {
-        candidate.relays.iter().fold(1_usize, |ways, relay| ways.saturating_mul(instances[*relay]))
+    let combinations = |candidate: &Candidate| {
+        candidate
+            .relays
+            .iter()
+            .fold(1_usize, |product, relay| product.saturating_mul(instances[*relay]))
     };
-    let columns = all.iter().flatten().map(|(_, candidate)| ways(candidate));
+    let columns = all.iter().flatten().map(|(_, candidate)| combinations(candidate));
     if columns.fold(0_usize, usize::saturating_add) > MAX_COLUMNS {
         return Err(Refused::TooLarge);
     }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::dual::{Ascent, Bound, Prices, Range, Used};
+use super::dual::{Ascent, Bound, CostRange, Prices, Range, Used};
 use super::table::Table;
 use crate::solver::Work;
 
@@ -118,7 +118,7 @@ fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
             best = (usd, Some([Part::Relays(offer, low), Part::Relays(offer, high)]));
         }
     }
-    for (flow, (least, mean, most)) in used.costs().enumerate() {
+    for (flow, CostRange { least, mean, most }) in used.costs().enumerate() {
         let usd = (mean - least as f64).min(most as f64 - mean) / 1e9;
         if usd > best.0 {
             let (low, high) = prices.spans[flow];

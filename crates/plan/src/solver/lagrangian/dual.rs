@@ -159,6 +159,14 @@ pub(super) struct Used {
     rounds: u32,
 }
 
+/// The costs of a flow over the rounds, in nano-dollars.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CostRange {
+    pub(super) least: i64,
+    pub(super) mean: f64,
+    pub(super) most: i64,
+}
+
 impl Used {
     /// Returns the relays of each offer, in the mean over the rounds: by capacity or, where none
     /// runs, by the flow that passes most often.
@@ -174,10 +182,15 @@ impl Used {
         relays
     }
 
-    /// Returns each flow's costs in nano-dollars: the least, the mean and the most.
-    pub(super) fn costs(&self) -> impl Iterator<Item = (i64, f64, i64)> + '_ {
+    /// Returns each flow's costs.
+    pub(super) fn costs(&self) -> impl Iterator<Item = CostRange> + '_ {
         let rounds = f64::from(self.rounds.max(1));
-        self.costs.iter().map(move |(least, most, sum)| (*least, sum / rounds, *most))
+        let costs = self.costs.iter();
+        costs.map(move |(least, most, sum)| CostRange {
+            least: *least,
+            mean: sum / rounds,
+            most: *most,
+        })
     }
 }
 

@@ -88,9 +88,9 @@ impl<'a> LeftOut<'a> {
         let worth_s =
             if self.weight > 0.0 { least_of_candidates / self.weight } else { f64::INFINITY };
         let limit_s = self.limit_s.min(worth_s);
-        tables.visit(depth, limit_s, &mut |way| {
-            let value = self.value(way);
-            if value < best && !self.is_candidate(way) {
+        tables.visit(depth, limit_s, &mut |path| {
+            let value = self.value(path);
+            if value < best && !self.is_candidate(path) {
                 best = value;
             }
             limit_s
@@ -103,9 +103,9 @@ impl<'a> LeftOut<'a> {
     }
 
     /// Returns a lower bound on the value of the path over these relays.
-    fn value(&self, way: &PartialPath) -> f64 {
-        let (mut usd, mut filling) = (way.egress_usd, 0.0);
-        for relay in way.relays() {
+    fn value(&self, path: &PartialPath) -> f64 {
+        let (mut usd, mut filling) = (path.egress_usd, 0.0);
+        for relay in path.relays() {
             usd += self.passing[usize::from(*relay)];
             filling += self.filling[usize::from(*relay)];
         }
@@ -113,20 +113,20 @@ impl<'a> LeftOut<'a> {
         // A slower path takes less capacity: the time between the least and the limit at which the
         // sum of both is least.
         let fct_s = match self.problem.inputs().start_up {
-            StartUp::Ignored => way.least_s,
+            StartUp::Ignored => path.least_s,
             StartUp::Cold | StartUp::Warm if self.weight > 0.0 => {
-                (rate_price / self.weight).sqrt().min(self.limit_s).max(way.least_s)
+                (rate_price / self.weight).sqrt().min(self.limit_s).max(path.least_s)
             }
-            StartUp::Cold | StartUp::Warm => self.limit_s.max(way.least_s),
+            StartUp::Cold | StartUp::Warm => self.limit_s.max(path.least_s),
         };
         // Without a limit, the time of a path whose seconds have no weight is infinite.
         let waiting = if self.weight > 0.0 { self.weight * fct_s } else { 0.0 };
         waiting + self.lambda * usd + rate_price / fct_s
     }
 
-    fn is_candidate(&self, way: &PartialPath) -> bool {
+    fn is_candidate(&self, path: &PartialPath) -> bool {
         let same = |relays: &[usize]| {
-            relays.iter().copied().eq(way.relays().iter().map(|relay| usize::from(*relay)))
+            relays.iter().copied().eq(path.relays().iter().map(|relay| usize::from(*relay)))
         };
         self.problem.candidates(self.flow).iter().any(|candidate| same(&candidate.relays))
     }
@@ -151,13 +151,13 @@ mod tests {
                 prices.lambda = 1.0 + seed as f64;
                 let tables = Tables::new(&problem);
                 let left_out = LeftOut::new(&problem, &tables, &table, &prices, 0);
-                tables.of(0).visit(2, f64::INFINITY, &mut |way| {
+                tables.of(0).visit(2, f64::INFINITY, &mut |path| {
                     let same = |choice: &&Choice| {
-                        choice.relays().eq(way.relays().iter().map(|relay| usize::from(*relay)))
+                        choice.relays().eq(path.relays().iter().map(|relay| usize::from(*relay)))
                     };
                     if let Some(choice) = table.of(0).iter().find(same) {
                         let value = choice.score_s + prices.lambda * prices.usd(&table, choice);
-                        let priced = left_out.value(way);
+                        let priced = left_out.value(path);
                         assert!(priced <= value * (1.0 + 1e-7), "{seed}: {priced}, {value}");
                     }
                     f64::INFINITY

@@ -11,7 +11,7 @@
 //! principle]; random skips of the best choice as in [Christiaens and Vanden Berghe 2020].
 
 use super::search::Search;
-use super::state::{Assignment, State, better};
+use super::state::{Assignment, State};
 use super::table::{Choice, Table};
 use super::value;
 use crate::solver::Work;
@@ -99,12 +99,16 @@ impl<'t> Recreate<'t> {
         let mut idle = 0;
         loop {
             let Some(best) = search.best.clone() else { return };
-            if best.key().0 > 0 || work.stopped || search.is_at(least) || idle >= most_idle {
+            if best.key().over_budget > 0
+                || work.stopped
+                || search.is_at(least)
+                || idle >= most_idle
+            {
                 return;
             }
             let found = self.round(best.clone(), search, work);
             search.settle(found, search.lambda, work);
-            let helped = search.best.as_ref().is_some_and(|now| better(now.key(), best.key()));
+            let helped = search.best.as_ref().is_some_and(|now| now.key().is_below(best.key()));
             idle = if helped { 0 } else { idle + 1 };
         }
     }
@@ -140,7 +144,7 @@ impl<'t> Recreate<'t> {
                 self.undo(&mut state, before);
             } else {
                 self.changed.clear();
-                if better(state.key(), best.key()) {
+                if state.key().is_below(best.key()) {
                     best = state.clone();
                 }
             }

@@ -3,7 +3,7 @@
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 
-use super::state::{State, better};
+use super::state::State;
 use super::table::Table;
 use crate::solver::Work;
 
@@ -75,11 +75,13 @@ impl<'t> Search<'t> {
             self.improve(&mut state, lambda, 1, pairs, work);
             let state = self.settle(state, lambda, work);
             let worse = self.fraction() * MOST_WORSE * now.merit(self.lambda);
-            if state.merit(self.lambda) <= now.merit(self.lambda) + worse && state.key().0 == 0 {
+            if state.merit(self.lambda) <= now.merit(self.lambda) + worse
+                && state.key().over_budget == 0
+            {
                 now = state;
             }
             let after = self.best.as_ref().map(State::key);
-            idle = if after.is_some_and(|after| better(after, before)) { 0 } else { idle + 1 };
+            idle = if after.is_some_and(|after| after.is_below(before)) { 0 } else { idle + 1 };
         }
     }
 
@@ -171,7 +173,7 @@ impl<'t> Search<'t> {
         if state.cost < cost {
             state.spend(work);
         }
-        if self.best.as_ref().is_none_or(|best| better(state.key(), best.key())) {
+        if self.best.as_ref().is_none_or(|best| state.key().is_below(best.key())) {
             self.best = Some(state.clone());
         }
         state

@@ -228,16 +228,32 @@ impl<'t> State<'t> {
     }
 
     /// Returns the lexicographic objective: money above the budget, then score, then money.
-    pub(super) fn key(&self) -> (i64, f64, i64) {
-        ((self.cost - self.table.budget).max(0), self.score_s, self.cost)
+    pub(super) fn key(&self) -> ObjectiveKey {
+        let over_budget = (self.cost - self.table.budget).max(0);
+        ObjectiveKey { over_budget, score_s: self.score_s, cost: self.cost }
     }
 }
 
-/// Returns whether one key is below another; scores that differ by rounding are equal.
-pub(super) fn better(a: (i64, f64, i64), b: (i64, f64, i64)) -> bool {
-    if a.0 != b.0 {
-        return a.0 < b.0;
+/// The lexicographic objective of an assignment: less is better.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ObjectiveKey {
+    /// Money above the budget, in nano-dollars.
+    pub(super) over_budget: i64,
+    score_s: f64,
+    cost: i64,
+}
+
+impl ObjectiveKey {
+    /// Returns whether it is below another; scores that differ by rounding are equal.
+    pub(super) fn is_below(self, other: Self) -> bool {
+        if self.over_budget != other.over_budget {
+            return self.over_budget < other.over_budget;
+        }
+        let rounding = 1e-12 * self.score_s.abs().max(other.score_s.abs());
+        if (self.score_s - other.score_s).abs() <= rounding {
+            self.cost < other.cost
+        } else {
+            self.score_s < other.score_s
+        }
     }
-    let close = (a.1 - b.1).abs() <= 1e-12 * a.1.abs().max(b.1.abs());
-    if close { a.2 < b.2 } else { a.1 < b.1 }
 }

@@ -17,7 +17,7 @@ pub struct Open {
     /// Price of storing a GB for an hour, in dollars.
     pub storage_usd_per_gb_hour: f64,
     /// Times for which the egress relay keeps packets, in seconds.
-    pub kept_s: Vec<f64>,
+    pub retention_s: Vec<f64>,
     /// Prices of the sender's own access link, dollars for each GB.
     pub uplink_usd_per_gb: Vec<f64>,
     /// Ingress and egress relays, of one cloud or of two.
@@ -36,7 +36,7 @@ impl Open {
         let ranges = [
             all("open.percentile_usd_per_mbps", &self.percentile_usd_per_mbps, MOST_PER_MBPS),
             all("open.storage_usd_per_gb_hour", &[self.storage_usd_per_gb_hour], MOST_PER_GB),
-            all("open.kept_s", &self.kept_s, 86_400.0),
+            all("open.retention_s", &self.retention_s, 86_400.0),
             all("open.uplink_usd_per_gb", &self.uplink_usd_per_gb, MOST_PER_GB),
         ];
         within(ranges.into_iter().flatten())?;
@@ -125,26 +125,27 @@ fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericEr
 fn storage(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let price = scenario.open.storage_usd_per_gb_hour;
     let ends = [&scenario.example[0], &scenario.example[1]];
-    let stored = |service, kept_s: f64| -> Result<f64, NumericError> {
-        let terms = Terms { storage: (price, Duration::from_secs_f64(kept_s)), ..Terms::LIST };
+    let stored = |service, retention_s: f64| -> Result<f64, NumericError> {
+        let terms = Terms { storage: (price, Duration::from_secs_f64(retention_s)), ..Terms::LIST };
         let cost = scenario.cost(service, ends, scenario.usual_loss_percent, &terms)?;
         Ok(cents(cost.storage))
     };
-    for kept_s in &scenario.open.kept_s {
+    for retention_s in &scenario.open.retention_s {
         for service in [PacketService::Coding, PacketService::Caching] {
-            let case = format!("{service}: storage of packets kept for {kept_s} s");
+            let case = format!("{service}: storage of packets kept for {retention_s} s");
             let note = format!("at {price} dollars for a GB and hour");
-            push(record, &case, stored(service, *kept_s)?, "cents/h", &note);
+            push(record, &case, stored(service, *retention_s)?, "cents/h", &note);
         }
     }
-    let storage_times = &scenario.open.kept_s;
+    let storage_times = &scenario.open.retention_s;
     let (Some(shortest), Some(longest)) = (
         storage_times.iter().copied().reduce(f64::min),
         storage_times.iter().copied().reduce(f64::max),
     ) else {
         return Ok(());
     };
-    let [least, most] = [shortest, longest].map(|kept_s| stored(PacketService::Caching, kept_s));
+    let [least, most] =
+        [shortest, longest].map(|retention_s| stored(PacketService::Caching, retention_s));
     let (least, most) = (least?, most?);
     let all = cents(total(scenario, PacketService::Caching, &Terms::LIST)?);
     record.findings.push(Finding::new(

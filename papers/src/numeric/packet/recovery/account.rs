@@ -22,7 +22,7 @@ pub(crate) struct Loss {
     /// The same in time.
     pub(crate) took: Duration,
     /// The means of its recovery, where known.
-    pub(crate) way: Option<Arrival>,
+    pub(crate) arrival: Option<Arrival>,
     /// Its path.
     pub(crate) path: usize,
     /// Its index among the packets of its path and span.
@@ -60,9 +60,9 @@ pub(super) fn gather(paths: &[(Path, Vec<Fate>)], all: &mut Vec<Loss>) {
                 let took = fate.back.map_or(Duration::ZERO, |at| at.since(due));
                 let round_trips = took.as_secs_f64() / (2.0 * path.internet.as_secs_f64());
                 let after = fate.back.map(|_| round_trips);
-                let (on_access, way) = (!fate.copied, fate.way);
+                let (on_access, arrival) = (!fate.copied, fate.arrival);
                 let (path, burst) = (index, bursts);
-                all.push(Loss { class, on_access, after, took, way, path, place, burst });
+                all.push(Loss { class, on_access, after, took, arrival, path, place, burst });
             }
             bursts += 1;
         };

@@ -439,7 +439,7 @@ mod tests {
 
     /// Returns packets, by a letter each: `x` is lost.
     fn fates(text: &str) -> Vec<Fate> {
-        let sent = Fate::under_way(Timestamp::ZERO);
+        let sent = Fate::in_flight(Timestamp::ZERO);
         text.chars().map(|letter| Fate { came: letter != 'x', ..sent }).collect()
     }
 

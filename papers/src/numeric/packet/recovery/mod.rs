@@ -177,8 +177,8 @@ fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     let us_eu = format!("{} within 75 ms", scenario.groups[0].name);
     row(&us_eu, paper(90.0), values(runs, first), of_recovered);
     let in_stream = |found: &Found| {
-        let back = found.losses.iter().filter_map(|loss| loss.way);
-        share(back.map(|way| way == Arrival::InStream))
+        let back = found.losses.iter().filter_map(|loss| loss.arrival);
+        share(back.map(|arrival| arrival == Arrival::InStream))
     };
     row("by in-stream repair packets", None, values(runs, in_stream), of_recovered);
     let good_paths = |found: &Found| {

@@ -155,7 +155,7 @@ fn topology(scenario: &Scenario, paths: &[Path]) -> String {
 /// there at that time.
 fn outages(scenario: &Scenario, index: usize, path: &Path, text: &mut String) {
     let interval = scenario.interval().as_secs_f64();
-    let mut outage = |name: &str, share: f64, span_ms: [f64; 2], lost: f64, ways: String| {
+    let mut outage = |name: &str, share: f64, span_ms: [f64; 2], lost: f64, pairs: String| {
         if share <= 0.0 {
             return;
         }
@@ -165,7 +165,7 @@ fn outages(scenario: &Scenario, index: usize, path: &Path, text: &mut String) {
         write!(
             text,
             "[[outage]]\nname = \"{name}-{index}\"\nmean_gap = \"{mean_gap:.6} s\"\n\
-             shortest = \"{shortest} ms\"\nlongest = \"{longest} ms\"\nfrom_to = [{ways}]\n"
+             shortest = \"{shortest} ms\"\nlongest = \"{longest} ms\"\nfrom_to = [{pairs}]\n"
         )
         .expect("text takes text");
     };
@@ -177,8 +177,8 @@ fn outages(scenario: &Scenario, index: usize, path: &Path, text: &mut String) {
     let access = scenario.access_outage_ms;
     let (up, down) = (scenario.access_source_share, 1.0 - scenario.access_source_share);
     let with = |other: String| format!("{direct}, {other}");
-    let up_ways = with(format!("[\"s{index}\", \"in-{group}\"]"));
-    outage("up", path.access_loss * up, access, mean(access), up_ways);
-    let down_ways = with(format!("[\"out-{group}\", \"r{index}\"]"));
-    outage("down", path.access_loss * down, access, mean(access), down_ways);
+    let up_pairs = with(format!("[\"s{index}\", \"in-{group}\"]"));
+    outage("up", path.access_loss * up, access, mean(access), up_pairs);
+    let down_pairs = with(format!("[\"out-{group}\", \"r{index}\"]"));
+    outage("down", path.access_loss * down, access, mean(access), down_pairs);
 }

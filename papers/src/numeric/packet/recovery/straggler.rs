@@ -169,7 +169,7 @@ fn helped<'a>(
     more: &'a Found,
 ) -> impl Iterator<Item = (&'a Loss, &'a Loss)> + Clone {
     let both = few.losses.iter().zip(&more.losses);
-    both.filter(|(_, more)| more.is_recovered() && more.way == Some(Arrival::CrossStream))
+    both.filter(|(_, more)| more.is_recovered() && more.arrival == Some(Arrival::CrossStream))
 }
 
 /// Returns the share of these that are recovered so much sooner; of all, or of those that are

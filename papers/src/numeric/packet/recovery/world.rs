@@ -33,13 +33,13 @@ pub(crate) struct Fate {
     /// Time of its recovery, if it was recovered.
     pub(crate) back: Option<Timestamp>,
     /// Means of its recovery, where known.
-    pub(crate) way: Option<Arrival>,
+    pub(crate) arrival: Option<Arrival>,
 }
 
 impl Fate {
     /// Creates the fate of a packet that was just sent.
-    pub(crate) fn under_way(sent: Timestamp) -> Self {
-        Self { sent, came: false, copied: false, back: None, way: None }
+    pub(crate) fn in_flight(sent: Timestamp) -> Self {
+        Self { sent, came: false, copied: false, back: None, arrival: None }
     }
 }
 
@@ -187,7 +187,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Sends from all senders from `begin` on, then runs until nothing is under way.
+    /// Sends from all senders from `begin` on, then runs until nothing is in flight.
     fn on_interval(&mut self, begin: Timestamp) {
         let interval = self.scenario.interval();
         let count = self.scenario.on().as_nanos() / interval.as_nanos();
@@ -232,8 +232,8 @@ impl<'a> World<'a> {
         let mut payload = Vec::new();
         let packet = sender.next_packet(flow).expect("the sender has this flow");
         marked.payload(packet, &mut payload);
-        sender.send(now, flow, Class::Usual, &payload).expect("a payload of usual length");
-        self.paths[index].1.push(Fate::under_way(now));
+        sender.send(now, flow, Class::Normal, &payload).expect("a payload of usual length");
+        self.paths[index].1.push(Fate::in_flight(now));
         self.traffic.packets += 1;
         self.settle(now, host);
     }
@@ -359,9 +359,9 @@ impl<'a> World<'a> {
 
     fn count(&mut self, now: Timestamp, host: usize, event: Event) {
         match event {
-            Event::Delivered { packet, way, .. } if way != Arrival::Internet => {
+            Event::Delivered { packet, arrival, .. } if arrival != Arrival::Internet => {
                 if let Some((_, fate)) = self.fate(self.path_of[host], packet.sequence) {
-                    (fate.back, fate.way) = (Some(now), Some(way));
+                    (fate.back, fate.arrival) = (Some(now), Some(arrival));
                 }
             }
             Event::BlockClosed { scope, closed, members, repairs, bytes } => {

@@ -85,7 +85,7 @@ impl<'a> DelayTable<'a> {
     }
 
     /// Returns every option of a flow; those over relays only if `has_relays`.
-    pub(super) fn ways(
+    pub(super) fn options(
         &self,
         flow: &PacketFlow,
         ends: &Ends,
@@ -96,9 +96,9 @@ impl<'a> DelayTable<'a> {
             over: Over::Nothing,
             delivery,
         };
-        let mut ways: Vec<ServiceOption> = ends.internet.map(direct).into_iter().collect();
+        let mut options: Vec<ServiceOption> = ends.internet.map(direct).into_iter().collect();
         if !has_relays {
-            return ways;
+            return options;
         }
         let count = ends.first.len();
         for first in 0..count {
@@ -106,12 +106,12 @@ impl<'a> DelayTable<'a> {
                 .chain((0..count).map(|last| Over::Two(first, last)))
             {
                 let delivery = |service| self.delivery(flow, ends, service, over);
-                let way =
+                let option =
                     |service| Some(ServiceOption { service, over, delivery: delivery(service)? });
-                ways.extend(BOUGHT.into_iter().filter_map(way));
+                options.extend(BOUGHT.into_iter().filter_map(option));
             }
         }
-        ways
+        options
     }
 
     /// Returns the delivery time of the slowest packets; `None` if there is no such option.
