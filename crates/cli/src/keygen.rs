@@ -51,7 +51,7 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
 }
 
 fn show_public(args: &KeygenArgs) -> Outcome {
-    let secret = secret(&args.file)?;
+    let secret = secret(&args.file).or_bad(&args.file)?;
     let secret = secret.trim();
     let public = match args.kind {
         Kind::Identity => secret.parse().map(|key: IdentityKey| key.public().to_string()),

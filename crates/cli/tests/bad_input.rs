@@ -89,7 +89,7 @@ fn wrong_usage_takes_one_line_and_status_2() {
         (vec!["lab", "exec", "tokyo", "--", ""], "the COMMAND is empty"),
         (vec!["lab", "set", "a,b"], "<KEY=VALUE>"),
         (vec!["demo", "--seed", "-1"], "'-1' for '--seed"),
-        (vec!["plan", "problem.toml", "--budget", "-1"], "'-1' for '--budget"),
+        (vec!["plan", "--problem", "p.toml", "--budget", "-1"], "'-1' for '--budget"),
     ] {
         files.refuses(&arguments, expected);
         assert_eq!(tradewind(&arguments, &files.0).status.code(), Some(2), "{arguments:?}");

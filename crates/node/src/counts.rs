@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tradewind_packet::event::{Arrival, Event};
 use tradewind_telemetry::client::collector::Collector;
 use tradewind_telemetry::client::encoding::{DescriptorEncoder, EncodeMetric};
 use tradewind_telemetry::client::metrics::MetricType;
@@ -117,6 +118,35 @@ counters! {
     conversations_evicted,
     /// Overlay paths that answer, as of the last second.
     paths_up,
+}
+
+impl Counts {
+    /// Counts an event of a service; the metrics are based on events alone.
+    pub(crate) fn count(&self, event: Event) {
+        let one = |counter| add(counter, 1);
+        match event {
+            Event::Delivered { arrival, is_late, .. } => {
+                if is_late {
+                    one(&self.late);
+                }
+                match arrival {
+                    Arrival::Internet | Arrival::Overlay => {}
+                    Arrival::Cache => one(&self.recovered_cache),
+                    Arrival::InStream => one(&self.recovered_in_stream),
+                    Arrival::CrossStream => one(&self.recovered_cross_stream),
+                }
+            }
+            Event::Lost(_) => one(&self.lost),
+            Event::CopySent { .. } => one(&self.copied),
+            Event::NackSent { items, .. } => add(&self.asked, items.into()),
+            Event::Answered { .. } => one(&self.answered),
+            Event::Helped(_) => one(&self.lent),
+            Event::Cached(_) => one(&self.cached),
+            Event::BlockClosed { repairs, .. } => add(&self.repairs, repairs.into()),
+            Event::Dropped(_) => one(&self.dropped),
+            _ => {}
+        }
+    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {

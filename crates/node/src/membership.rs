@@ -1,7 +1,7 @@
 //! The known relays and endpoints `[JQ 3.3]`, with the relays near each endpoint.
 //!
 //! A node reads them from a file, and again when it changes. The relay near the node *itself* is
-//! not listed: the node measures that while it runs (`engine::members`).
+//! not listed: the node measures that while it runs (`engine::neighbours`).
 //!
 //! ```toml
 //! registry = { address = "192.0.2.5:7001", identity = "twid_..." }   # may be absent

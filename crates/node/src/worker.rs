@@ -89,7 +89,7 @@ impl Worker {
         let (counts, commands) = (Arc::clone(&outside.counts), Arc::clone(&outside.commands));
         let engine = Engine::new(config, port, counts, (commands, shared), handover)?;
         let epoll = Epoll::new()?;
-        for (number, port) in engine.ports().enumerate() {
+        for (number, port) in engine.context.ports().enumerate() {
             epoll.watch(port, NEIGHBOURS + number as u64)?;
         }
         epoll.watch(&*engine.commands, COMMANDS)?;
@@ -104,7 +104,7 @@ impl Worker {
                 packet.resize(MOST_PACKET, 0);
             }
         }
-        for (number, port) in engine.deposit_ports().enumerate() {
+        for (number, port) in engine.rendezvous.deposit_ports().enumerate() {
             epoll.watch(port, DEPOSITS + number as u64)?;
         }
         if let Some(tunnel) = &engine.tunnel {
@@ -118,7 +118,7 @@ impl Worker {
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
         let of_routes = self.engine.routes.values().filter_map(|route| route.local.address());
-        of_routes.chain(self.engine.deposit_ports().map(UdpPort::address)).collect()
+        of_routes.chain(self.engine.rendezvous.deposit_ports().map(UdpPort::address)).collect()
     }
 
     /// Sends records to `journal` from now on.
@@ -207,7 +207,9 @@ impl Worker {
         }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
-                DEPOSITS.. => self.engine.deposit_ports().nth((token - DEPOSITS) as usize),
+                DEPOSITS.. => {
+                    self.engine.rendezvous.deposit_ports().nth((token - DEPOSITS) as usize)
+                }
                 ENDS.. => {
                     let inbound = self.engine.inbound.get((token - ENDS) as u32);
                     inbound.and_then(|inbound| inbound.local.port())
@@ -216,7 +218,7 @@ impl Worker {
                     let route = self.engine.routes.get((token - ROUTES) as u32);
                     route.and_then(|route| route.local.port())
                 }
-                _ => self.engine.ports().nth(token as usize),
+                _ => self.engine.context.ports().nth(token as usize),
             };
             let Some(port) = port else { break };
             match self.incoming.receive(port) {
@@ -230,7 +232,7 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    limited!(warn, self.engine.refusal_lines, None, %error, "a socket cannot be \
+                    limited!(warn, self.engine.context.refusal_lines, None, %error, "a socket cannot be \
                         read");
                     break;
                 }
@@ -318,7 +320,7 @@ impl Worker {
             {
                 limited!(
                     warn,
-                    self.engine.refusal_lines,
+                    self.engine.context.refusal_lines,
                     None,
                     %error,
                     "a flow's replies are not seen"

@@ -14,6 +14,7 @@
 //! | [`group`] | one seal for all members of a group |
 //! | [`rendezvous`] | packets that wait at a relay until their receiver is online |
 //! | [`session`] | authenticated neighbours: handshakes, sealed datagrams, replay, addresses |
+//! | [`label`] | overlay paths by label: the forwarding table of a relay |
 //! | [`fragment`] | long datagrams, cut and joined |
 //! | [`order`] | packets put in order where they leave |
 //! | [`path_mtu`] | the longest datagram that a path takes |
@@ -67,6 +68,7 @@ pub mod fragment;
 pub mod group;
 pub mod id;
 pub mod ingress;
+pub mod label;
 pub mod message;
 mod noise;
 mod numbered;

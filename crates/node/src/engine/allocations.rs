@@ -46,11 +46,11 @@ fn allocations(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot
             });
             hosts.pass(TICK);
         }
-        (all, hosts.at(4).counts.snapshot().delivered)
+        (all, hosts.at(4).context.counts.snapshot().delivered)
     };
     let (_, before) = run(FIRST);
     let (allocations, after) = run(MEASURED);
-    (allocations, after - before, hosts.at(2).counts.snapshot())
+    (allocations, after - before, hosts.at(2).context.counts.snapshot())
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod eviction;
 mod upkeep;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_config::packet::Chosen;
@@ -16,19 +16,17 @@ use tradewind_grant::policy;
 use tradewind_net::interception::ANSWERED_HOPS;
 use tradewind_net::udp::{Arrival, Target};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Class, Message, Refusal, Service};
-use tradewind_packet::sender::Paths;
+use tradewind_packet::message::{Carriage, Class, Message, Refusal};
 use tradewind_packet::sender::select::Seen;
-use tradewind_packet::session::{
-    HEADER_BYTES, Now, PASSED_BYTES, PAYLOAD_LIMIT, PeerId, TAG_BYTES,
-};
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
-use super::local::Local;
-use super::long::DatagramPaths;
-use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
+use super::local::{Local, any_like};
+use super::mtu::{DATAGRAM_BYTES, FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::records::{Origin, Tally};
+use super::refusals::Refused;
+use super::remotes::DatagramPaths;
 use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::counts::add;
@@ -44,12 +42,6 @@ pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost
 /// before the other side forgets it.
 const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
-/// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a
-/// label.
-const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
-
-/// Bytes of a message's header before the application's bytes, once the conversation is known.
-pub(super) const DATAGRAM_BYTES: usize = 5;
 
 /// The metadata of an application's datagram.
 #[derive(Debug, Clone, Copy)]
@@ -200,15 +192,15 @@ impl Engine {
         payload: &[u8],
     ) {
         let Some(route) = self.routes.get(at) else { return };
-        if self.is_stale(route.carriage()) {
-            return add(&self.counts.stale, 1);
+        if self.context.is_stale(route.carriage()) {
+            return add(&self.context.counts.stale, 1);
         }
         let (remote, carriage, end, source) =
             (route.remote, route.carriage(), route.end, meta.source);
         let from = route.to.is_none().then_some(source);
         let is_head = matches!(route.part, Part::Head(_));
         let Some(to) = route.to.or(meta.went_to.filter(|to| route.local.takes(*to))) else {
-            return add(&self.counts.refused, 1);
+            return add(&self.context.counts.refused, 1);
         };
         let is_whole = route.local.tunnel().is_some();
         let class = meta.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
@@ -216,7 +208,7 @@ impl Engine {
             Some(conversation) => *conversation,
             None => match self.begin_conversation(now, at, meta.answer(), to) {
                 Some(conversation) => conversation,
-                None => return add(&self.counts.refused, 1),
+                None => return add(&self.context.counts.refused, 1),
             },
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
@@ -233,8 +225,8 @@ impl Engine {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
         let paths = DatagramPaths::of(remote, carriage, end);
-        let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
-        let is_cut = self.has_to_be_cut(now, (paths, carriage), around + payload.len());
+        let fits = |bytes: usize| self.remotes.fits(now, paths, around + bytes + payload.len());
+        let is_cut = self.remotes.has_to_be_cut(now, (paths, carriage), around + payload.len());
         let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
         let message = if is_known || needs_begin {
             Message::Datagram { conversation, payload }
@@ -254,7 +246,12 @@ impl Engine {
         if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
             return;
         }
-        let is_too_long = self.note_if_too_long(now, (paths, to), (around, payload.len()));
+        let is_too_long = self.fragments.note_if_too_long(
+            (&self.context, &self.remotes),
+            now,
+            (paths, to),
+            (around, payload.len()),
+        );
         if is_too_long && is_whole {
             return self.report_too_long(now, Some(at), payload);
         }
@@ -273,19 +270,20 @@ impl Engine {
     pub(crate) fn take_reply(&mut self, now: Now, id: u32, meta: DatagramMeta, payload: &[u8]) {
         let source = meta.source;
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
-            return add(&self.counts.refused, 1);
+            return add(&self.context.counts.refused, 1);
         };
         if meta.hops.is_some_and(|hops| hops <= ANSWERED_HOPS) {
-            return add(&self.counts.dropped, 1);
+            return add(&self.context.counts.dropped, 1);
         }
         inbound.used = now.steady;
         let (remote, carriage, end) = (inbound.remote, inbound.carriage, inbound.end);
         let is_whole = matches!(inbound.local, Local::Device(_));
         let conversation = inbound.conversation;
-        if self.is_stale(carriage) {
-            return add(&self.counts.stale, 1);
+        if self.context.is_stale(carriage) {
+            return add(&self.context.counts.stale, 1);
         }
-        let class = meta.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
+        let class =
+            meta.class(self.context.config.copying.replies.as_ref(), (source, is_whole), payload);
         if let Some(inbound) = self.inbound.get_mut(id) {
             inbound.tally.count_down(now.steady, payload.len());
         }
@@ -294,7 +292,12 @@ impl Engine {
         }
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let paths = DatagramPaths::of(remote, carriage, end);
-        let is_too_long = self.note_if_too_long(now, (paths, source), (around, payload.len()));
+        let is_too_long = self.fragments.note_if_too_long(
+            (&self.context, &self.remotes),
+            now,
+            (paths, source),
+            (around, payload.len()),
+        );
         if is_too_long && is_whole {
             return self.report_too_long(now, None, payload);
         }
@@ -305,12 +308,6 @@ impl Engine {
                 self.send_remote(now, remote, carriage, &message);
             }
         }
-    }
-
-    /// Returns whether the packet at hand has waited here for longer than it is worth having,
-    /// because this process had stood still.
-    fn is_stale(&self, carriage: Carriage) -> bool {
-        carriage.worth().is_some_and(|worth| self.age > worth)
     }
 
     fn begin_conversation(
@@ -343,82 +340,6 @@ impl Engine {
         conversation
     }
 
-    /// Seals a message end to end and sends it over the paths that its conversation wants and that
-    /// are alive. Returns its bytes, `None` when it could not be sealed.
-    pub(super) fn send_remote(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        carriage: Carriage,
-        message: &Message<'_>,
-    ) -> Option<usize> {
-        let mut sealed = std::mem::take(&mut self.sealed);
-        let is_sealed = self.seal_remote(peer, &mut sealed, |out| message.write(out));
-        if is_sealed {
-            add(&self.counts.accepted, 1);
-            self.send_over_paths(now, peer, carriage, &sealed);
-        } else {
-            add(&self.counts.refused, 1);
-        }
-        let bytes = is_sealed.then_some(sealed.len());
-        self.sealed = sealed;
-        bytes
-    }
-
-    /// Seals the bytes that `write` appends for a remote endpoint; `false` when they are too long,
-    /// or no session is open.
-    pub(super) fn seal_remote(
-        &mut self,
-        peer: PeerId,
-        sealed: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
-        sealed.clear();
-        sealed.resize(HEADER_BYTES, 0);
-        write(sealed);
-        if sealed.len() > MOST_MESSAGE {
-            return false;
-        }
-        sealed.resize(sealed.len() + TAG_BYTES, 0);
-        self.sessions.seal(peer, sealed).is_ok()
-    }
-
-    /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
-    pub(super) fn send_over_paths(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        carriage: Carriage,
-        sealed: &[u8],
-    ) {
-        let remote = self.remotes.get(&peer);
-        let is_forwarded = carriage.service == Service::Forwarding;
-        let label = remote.and_then(|remote| remote.label).filter(|_| is_forwarded);
-        let is_alive = remote.is_some_and(|remote| {
-            remote.is_overlay_alive(now) && !remote.mtus.overlay.is_too_long(sealed.len())
-        });
-        let is_both = carriage.paths == Paths::Both;
-        // Beside the one over the Internet it is a copy, for which the uplink's rate may not
-        // suffice.
-        let is_copy = is_both && remote.is_some_and(|remote| remote.is_internet_alive(now));
-        let label = label.filter(|_| is_alive || is_both);
-        let over = PASSED_BYTES + sealed.len();
-        let sender = &mut self.services.sender;
-        let label =
-            label.filter(|_| !is_copy || sender.uplink_bears_copy(now.steady, Class::Normal, over));
-        let went = match label {
-            Some(label) => self.send_over(label, sealed),
-            None => false,
-        };
-        if went && !is_copy {
-            self.services.sender.spend_uplink(now.steady, over);
-        }
-        if is_both || !went {
-            self.services.sender.spend_uplink(now.steady, sealed.len());
-            Self::send_internet(&mut self.sockets, &self.sessions, peer, sealed);
-        }
-    }
-
     /// Delivers a payload to the application of its conversation: at its end, or back at its
     /// beginning.
     pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
@@ -426,18 +347,18 @@ impl Engine {
         let payload = marked.as_deref().unwrap_or(payload);
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             let carriage = self.inbound.get(id).map(|inbound| inbound.carriage);
-            if carriage.is_some_and(|carriage| self.is_stale(carriage)) {
-                return add(&self.counts.stale, 1);
+            if carriage.is_some_and(|carriage| self.context.is_stale(carriage)) {
+                return add(&self.context.counts.stale, 1);
             }
             if !self.judge_again(id) {
                 self.release(now, id, Outcome::Revoked);
-                return add(&self.counts.dropped, 1);
+                return add(&self.context.counts.dropped, 1);
             }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
                 inbound.tally.count_up(now.steady, payload.len());
                 inbound.local.push(
-                    &self.counts,
+                    &self.context.counts,
                     inbound.preserved_source,
                     inbound.to.into(),
                     payload,
@@ -452,16 +373,18 @@ impl Engine {
         let is_theirs = at.is_some_and(|at| self.leading_to(at, peer).is_some());
         let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
             self.notify_if_released(peer, conversation);
-            return add(&self.counts.dropped, 1);
+            return add(&self.context.counts.dropped, 1);
         };
         let carriage = self.routes.get(outbound.route).map(Route::carriage);
-        if carriage.is_some_and(|carriage| carriage.worth().is_some_and(|worth| self.age > worth)) {
-            return add(&self.counts.stale, 1);
+        if carriage
+            .is_some_and(|carriage| carriage.worth().is_some_and(|worth| self.context.age > worth))
+        {
+            return add(&self.context.counts.stale, 1);
         }
         if let Some(route) = self.routes.get_mut(outbound.route) {
             outbound.used = now.steady;
             outbound.tally.count_down(now.steady, payload.len());
-            route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);
+            route.local.push(&self.context.counts, Some(outbound.to), outbound.source, payload);
         }
     }
 
@@ -528,6 +451,25 @@ impl Engine {
         }
     }
 
+    /// Records that a remote endpoint refuses a conversation that begins here.
+    pub(super) fn note_denied(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        conversation: u32,
+        reason: Refusal,
+    ) {
+        let route = self.outbound.get(conversation).map(Outbound::route);
+        let is_theirs = route.is_some_and(|route| self.leading_to(route, peer).is_some());
+        if let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) {
+            outbound.tally.refused = Some(reason);
+        }
+        if let Some(by) = self.context.sessions.identity_of(peer).filter(|_| is_theirs) {
+            let what = (peer, Refused::Conversation);
+            self.refusals.note(&self.context, now, what, (by, reason));
+        }
+    }
+
     /// Records that a remote endpoint knows a conversation, or has dropped it.
     pub(super) fn note_known(&mut self, peer: PeerId, conversation: u32, is_known: bool) {
         let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
@@ -537,7 +479,7 @@ impl Engine {
             return;
         }
         if is_known {
-            self.refusals.conversation_is_known(peer);
+            self.refusals.clear(peer, Refused::Conversation);
         }
         match self.routes.get_mut(at).and_then(Route::group) {
             Some(group) if is_known => group.note_known(conversation, peer),
@@ -566,14 +508,6 @@ impl Engine {
                 }
             }
         }
-    }
-}
-
-/// Returns the unspecified address of the same family.
-pub(super) fn any_like(to: SocketAddr) -> SocketAddr {
-    match to {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
 }
 

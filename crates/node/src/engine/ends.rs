@@ -15,25 +15,25 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
-use tradewind_config::packet::Chosen;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
-use tradewind_packet::event::Arrival;
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
     Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, SOURCE_HEADER_BYTES, Service,
     write_numbered,
 };
 use tradewind_packet::receiver::ReceiverFlow;
-use tradewind_packet::sender::{Copies, Paths, SenderFlow};
+use tradewind_packet::sender::{Copies, Paths as Over, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::{DETECTION, Spent};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
-use super::Engine;
+use super::AROUND_MESSAGE;
 use super::accounting::{Accounting, Role};
-use super::routes::RemoteEndpoint;
-use super::serving::AROUND_MESSAGE;
+use super::neighbours::Legs;
+use super::paths::Paths;
+use super::remotes::RemoteEndpoint;
+use super::services::Services;
 use crate::counts::add;
 use crate::status::FlowStatistics;
 use expected::Expectations;
@@ -164,8 +164,25 @@ impl Ends {
     }
 
     /// Returns whether packets of an outgoing flow are forwarded as they are.
-    pub(super) fn is_forwarded_by_paths(&self, outgoing: FlowNumber) -> bool {
+    fn is_forwarded_by_paths(&self, outgoing: FlowNumber) -> bool {
         self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Paths)
+    }
+
+    /// Returns the service for which packets must be short enough: a numbered flow that is direct
+    /// may be coded at any time, and one that is forwarded may have chosen copies.
+    pub(super) fn sizing_service(&self, service: Service, flow: Option<FlowNumber>) -> Service {
+        match (service, flow) {
+            (Service::Direct, Some(_)) => Service::Coding,
+            (Service::Forwarding, Some(flow)) if !self.is_forwarded_by_paths(flow) => {
+                Service::Caching
+            }
+            (service, _) => service,
+        }
+    }
+
+    /// Returns the outgoing flow of the end that receives an incoming one.
+    pub(super) fn outgoing_of(&self, incoming: FlowNumber) -> Option<FlowNumber> {
+        self.outgoing.get(&incoming).copied()
     }
 
     fn note_sent(&mut self, outgoing: FlowNumber, bytes: usize) {
@@ -216,16 +233,16 @@ impl Ends {
     }
 }
 
-impl Engine {
+impl Services {
     /// Begins an end towards `remote` and returns its outgoing flow.
     pub(super) fn new_end(
         &mut self,
+        (paths, legs): (&mut Paths<'_>, &Legs),
         now: Now,
-        remote: PeerId,
-        (carriage, copies, carrier): (Carriage, Copies, Carrier),
+        (remote, carriage, copies, carrier): (PeerId, Carriage, Copies, Carrier),
         choice: Choice,
     ) -> Option<FlowNumber> {
-        let ends = &mut self.services.ends;
+        let ends = &mut self.ends;
         if ends.by_outgoing.len() >= MOST {
             return None;
         }
@@ -252,190 +269,108 @@ impl Engine {
             received: FlowStatistics::default(),
             accounting: Accounting::default(),
         };
-        self.services.sender.set_flow(outgoing, end.at_sender()).ok()?;
+        self.sender.set_flow(outgoing, end.at_sender()).ok()?;
         ends.by_outgoing.insert(outgoing, end);
         // Its first packets are copied, too, where the path is open already.
-        self.maintain_end(now, outgoing);
+        self.maintain_end((paths, legs), now, outgoing);
         Some(outgoing)
     }
 
     /// Numbers a message of a conversation, seals it, and sends it with the service of its flow.
     pub(super) fn send_numbered(
         &mut self,
+        paths: &mut Paths<'_>,
         now: Now,
         (outgoing, class): (FlowNumber, Class),
         message: &Message<'_>,
     ) {
-        let end = self.services.ends.by_outgoing.get(&outgoing);
-        let packet = self.services.sender.next_packet(outgoing);
+        let end = self.ends.by_outgoing.get(&outgoing);
+        let packet = self.sender.next_packet(outgoing);
         let (Some(end), Some(packet)) = (end, packet) else {
-            return add(&self.counts.refused, 1);
+            return add(&paths.context.counts.refused, 1);
         };
         let (remote, forwarded) = (end.remote, end.forwarded_carriage());
-        let mut sealed = std::mem::take(&mut self.sealed);
-        let is_sealed =
-            self.seal_remote(remote, &mut sealed, |out| write_numbered(packet, message, out));
+        let mut sealed = std::mem::take(&mut paths.context.sealed);
+        let is_sealed = paths
+            .context
+            .seal_remote(remote, &mut sealed, |out| write_numbered(packet, message, out));
         let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
         if is_short && is_sealed {
-            add(&self.counts.accepted, 1);
-            self.services.ends.note_sent(outgoing, sealed.len());
+            add(&paths.context.counts.accepted, 1);
+            self.ends.note_sent(outgoing, sealed.len());
             match forwarded {
                 Some(carriage) => {
-                    self.services.sender.skip(outgoing);
-                    self.send_over_paths(now, remote, carriage, &sealed);
+                    self.sender.skip(outgoing);
+                    paths.send_over_paths((now, &mut self.sender), remote, carriage, &sealed);
                 }
-                None if self.needs_relays(now, remote, sealed.len()) => {
-                    self.services.sender.skip(outgoing);
-                    self.send_over_paths(now, remote, Carriage::FORWARDED, &sealed);
+                None if paths.remotes.needs_relays(now, remote, sealed.len()) => {
+                    self.sender.skip(outgoing);
+                    paths.send_over_paths(
+                        (now, &mut self.sender),
+                        remote,
+                        Carriage::FORWARDED,
+                        &sealed,
+                    );
                 }
                 None => {
                     // This cannot fail: the flow exists, and the length was checked.
-                    let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
-                    self.send_packets(now);
+                    let _ = self.sender.send(now.steady, outgoing, class, &sealed);
+                    self.send_packets(paths.context, now);
                 }
             }
         } else if is_short {
-            add(&self.counts.refused, 1);
+            add(&paths.context.counts.refused, 1);
         }
-        self.sealed = sealed;
+        paths.context.sealed = sealed;
         if !is_short {
             // Relays do not cache packets of this length.
-            self.send_remote(now, remote, forwarded.unwrap_or(Carriage::DIRECT), message);
+            let carriage = forwarded.unwrap_or(Carriage::DIRECT);
+            paths.send_remote((now, &mut self.sender), remote, carriage, message);
         }
     }
 
-    /// Returns whether a datagram is too long for the Internet path, but not for the overlay path.
-    pub(super) fn needs_relays(&self, now: Now, remote: PeerId, bytes: usize) -> bool {
-        let remote = self.remotes.get(&remote);
-        remote.is_some_and(|remote| {
-            remote.mtus.internet.is_too_long(bytes)
-                && remote.label.is_some()
-                && remote.is_overlay_alive(now)
-                && !remote.mtus.overlay.is_too_long(bytes)
-        })
-    }
-
-    /// Handles a numbered message.
-    pub(super) fn take_numbered(
+    /// Has an end receive a new incoming flow of its remote endpoint; `false` when it cannot.
+    pub(super) fn bind(
         &mut self,
-        now: Now,
+        paths: &Paths<'_>,
         peer: PeerId,
-        (packet, message): (PacketId, &[u8]),
-        way: Arrival,
-    ) {
-        if self.has_come(peer, packet) {
-            return add(&self.counts.dropped, 1);
-        }
-        let Some((conversation, carriage)) = self.converse(now, peer, packet, message) else {
-            return add(&self.counts.dropped, 1);
-        };
-        match self.services.ends.remote_of(packet.flow) {
-            Some(remote) if remote == peer => {}
-            Some(_) => return add(&self.counts.dropped, 1),
-            None if self.bind(now, peer, conversation, carriage, packet.flow) => {}
-            None => return,
-        }
-        if carriage.is_some() {
-            let outgoing = self.services.ends.outgoing.get(&packet.flow).copied();
-            self.carry_replies_by(peer, conversation, outgoing);
-        }
-        if !self.original.is_empty() {
-            self.note_arrival(now, packet, way);
-        }
-    }
-
-    /// Delivers the content of a numbered message to its application. Returns its conversation, and
-    /// the carriage if the message names it.
-    pub(super) fn converse(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        packet: PacketId,
-        message: &[u8],
-    ) -> Option<(u32, Option<Carriage>)> {
-        match Message::parse(message) {
-            Ok(
-                message @ (Message::Datagram { conversation, .. }
-                | Message::Fragment { conversation, .. }),
-            ) => {
-                self.deliver_ordered(now, peer, packet, &message);
-                Some((conversation, None))
-            }
-            Ok(Message::First { conversation, carriage, to, from, payload }) => {
-                if self.begin_inbound(now, peer, (conversation, carriage, to), from) {
-                    let message = Message::Datagram { conversation, payload };
-                    self.deliver_ordered(now, peer, packet, &message);
-                }
-                Some((conversation, Some(carriage)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Binds a new incoming flow to the end of its conversation.
-    fn bind(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        conversation: u32,
-        carriage: Option<Carriage>,
-        incoming: FlowNumber,
+        (incoming, outgoing): (FlowNumber, FlowNumber),
     ) -> bool {
-        let carriage = carriage.or_else(|| self.carriage_of(peer, conversation));
-        let outgoing = match (self.end_of(peer, conversation), carriage) {
-            (Some(outgoing), _) => Some(outgoing),
-            (None, Some(carriage)) if self.ends_here(peer, conversation) => {
-                let chosen = self.config.copying.replies.as_ref();
-                let carrier = match chosen {
-                    None => Carrier::of(carriage.service),
-                    Some(_) => Carrier::Machines,
-                };
-                let carried = (carriage, Chosen::copies(chosen), carrier);
-                self.new_end(now, peer, carried, Choice::Followed)
-            }
-            _ => None,
-        };
-        let ends = &mut self.services.ends;
-        let Some(outgoing) = outgoing else { return false };
+        let ends = &mut self.ends;
         let Some(end) = ends.by_outgoing.get_mut(&outgoing) else { return false };
         // The remote endpoint has restarted.
         if let Some(before) = end.incoming.replace(incoming) {
             ends.outgoing.remove(&before);
             self.order.end_flow(peer, before);
-            self.services.receiver.remove_flow(before);
-            self.services.joined.remove(&before);
+            self.receiver.remove_flow(before);
+            self.joined.remove(&before);
         }
         ends.outgoing.insert(incoming, outgoing);
-        let round_trip = self.remotes.get(&peer).and_then(|remote| remote.round_trip);
-        if self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_err() {
-            return false;
-        }
-        // The packets that still waited of the previous flow.
-        self.deliver_ready(now);
-        self.take_expected(now, peer, (incoming, outgoing));
-        true
+        let round_trip = paths.remotes.get(&peer).and_then(|remote| remote.round_trip);
+        self.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_ok()
+    }
+
+    /// Returns whether a packet of a group has come before, sealed in its session or for all: the
+    /// seals alone cannot tell.
+    pub(super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
+        let joined = self.joined.get(&packet.flow);
+        joined.is_some_and(|joined| joined.is_of(peer)) && self.receiver.has_arrived(packet)
     }
 }
 
 impl End {
     /// Chooses a service once the paths are measured, and checks the measurements and the bills
     /// again while both paths answer.
-    fn select(
-        &mut self,
-        now: Timestamp,
-        remote: &RemoteEndpoint,
-        legs: &BTreeMap<PeerId, Duration>,
-    ) {
+    fn select(&mut self, now: Timestamp, remote: &RemoteEndpoint, legs: &Legs) {
         let (carried_by, spent) = (self.carried_by(), self.spent());
         let Choice::Selected(selection) = &mut self.choice else { return };
-        let access = self.relay.and_then(|relay| legs.get(&relay));
+        let access = self.relay.and_then(|relay| legs.round_trip(relay));
         let (Some(internet), Some(overlay), Some(access)) =
             (remote.round_trip, remote.overlay_round_trip, access)
         else {
             return;
         };
-        let measured =
-            RoundTrips { internet, overlay, access: *access, remote_access: remote.access };
+        let measured = RoundTrips { internet, overlay, access, remote_access: remote.access };
         let service = if selection.has_begun() {
             let measured = (self.is_up && !self.is_internet_down).then_some(measured);
             selection.look(now, measured, (carried_by, spent))
@@ -475,7 +410,7 @@ impl End {
         let recent = self.confirmed.filter(|(at, _)| now.since(*at) < SERVED_FOR);
         match recent.map_or(self.carriage.service, |(_, service)| service) {
             Service::Caching | Service::Coding => recent.is_some(),
-            Service::Forwarding => self.carriage.paths == Paths::Both,
+            Service::Forwarding => self.carriage.paths == Over::Both,
             Service::Direct => false,
         }
     }
@@ -516,7 +451,7 @@ impl End {
             receiver: Some(self.remote.into()),
             ingress: self.relay.map(Into::into),
             service: if is_copied { self.service() } else { Service::Direct },
-            paths: Paths::Both,
+            paths: Over::Both,
             copies: self.copies,
             worth: self.carriage.worth(),
         }

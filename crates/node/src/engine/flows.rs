@@ -67,7 +67,7 @@ impl Engine {
                 self.report_open();
             }
             Err(error) => {
-                limited!(warn, self.refusal_lines, None, %error, "a flow was refused");
+                limited!(warn, self.context.refusal_lines, None, %error, "a flow was refused");
                 mailbox.end("its node has no room for another neighbour");
             }
         }
@@ -102,7 +102,7 @@ impl Engine {
         remote: PeerId,
         ends: (u32, Carriage, SocketAddr),
     ) -> Option<()> {
-        let from = self.sessions.identity_of(remote)?;
+        let from = self.context.sessions.identity_of(remote)?;
         let (_, queue) = self.listeners.get(&ends.2)?;
         let queue = Some(Arc::clone(&queue.0)).filter(|queue| queue.has_capacity())?;
         let mailbox = Arc::new(Mailbox::new().ok()?);
@@ -147,7 +147,7 @@ impl Engine {
     pub(super) fn report_open(&self) {
         for route in self.flows.values().filter_map(|id| self.routes.get(*id)) {
             if let Local::Flow(held) = &route.local {
-                held.0.set_open(self.sessions.is_open(route.remote));
+                held.0.set_open(self.context.sessions.is_open(route.remote));
             }
         }
     }

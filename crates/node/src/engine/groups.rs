@@ -30,15 +30,15 @@ use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::group::{GroupKey, Secret};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Message, Service};
+use tradewind_packet::message::{Carriage, Message};
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
-use super::Engine;
 use super::accounting::Accounting;
 use super::local::Local;
-use super::routes::{Part, Route, nobody};
+use super::routes::{Part, Route};
+use super::{Engine, nobody};
 use crate::NodeError;
 use crate::handover::Handover;
 use crate::status::FlowStatistics;
@@ -53,15 +53,6 @@ const KEY_LASTS: Duration = Duration::from_secs(120);
 /// Time that members have to learn the next key. Those who have not learned it are out of reach
 /// then, for a while.
 const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
-/// Over both paths.
-const EITHER_PATH: Carriage = Carriage {
-    service: Service::Forwarding,
-    paths: Paths::Both,
-    budget_ms: 0,
-    in_order: false,
-    fragment: false,
-};
-
 /// A head's state of its group.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -230,7 +221,7 @@ impl Engine {
         let first = group.courses().next().ok_or_else(full)?;
         let flow = known.flow;
         self.services.sender.set_flow(flow, known.at_sender()).map_err(|_| full())?;
-        let mark = self.config.delivery_mark();
+        let mark = self.context.config.delivery_mark();
         let local = Local::open(handover, (group.listen, first.0), false, mark)?;
         let head = Part::Head(Box::new(known));
         let head = self.add_part(now, (local, head), first.0, &first.1)?;
@@ -328,7 +319,7 @@ impl Engine {
                 }
             }
             if let Some((relay, label)) = self.path_to(now, remote) {
-                self.send_message(relay, &Message::Join { label, flow, service });
+                self.context.send_message(relay, &Message::Join { label, flow, service });
             }
         }
     }
@@ -338,26 +329,13 @@ impl Engine {
         let relay = self.path_to(now, remote).map(|path| path.0);
         relay.is_some() && relay == group.ingress && group.is_served(now, remote)
     }
-
-    /// Returns the first relay of the path to a remote endpoint, and the path's label there, while
-    /// it answers.
-    fn path_to(&self, now: Now, remote: PeerId) -> Option<(PeerId, u32)> {
-        let state = self.remotes.get(&remote).filter(|state| state.is_overlay_alive(now))?;
-        self.labels.get(state.label?)?.way_back()
-    }
-
-    /// Sends a message to a remote endpoint over both paths.
-    pub(super) fn send_to_remote(&mut self, now: Now, remote: PeerId, message: &Message<'_>) {
-        let mut sealed = std::mem::take(&mut self.sealed);
-        if self.seal_remote(remote, &mut sealed, |out| message.write(out)) {
-            self.send_over_paths(now, remote, EITHER_PATH, &sealed);
-        }
-        self.sealed = sealed;
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tradewind_packet::message::Service;
+
+    use super::super::paths::EITHER_PATH;
     use super::*;
     use tradewind_packet::id::Peer;
 

@@ -14,8 +14,8 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
-use super::long::DatagramPaths;
 use super::mtu::NUMBER_BYTES;
+use super::remotes::DatagramPaths;
 use super::routes::Route;
 use crate::NodeError;
 use crate::counts::Counts;
@@ -110,7 +110,7 @@ impl Engine {
         let intercepted = match &path.source {
             TrafficSource::Port { listen, to } => {
                 let tells_dscp = Chosen::looks_at_dscp(path.delivery.copies.as_ref());
-                let mark = self.config.delivery_mark();
+                let mark = self.context.config.delivery_mark();
                 let local = Local::open(handover, (*listen, *to), tells_dscp, mark)?;
                 self.add_route(now, local, *to, &path.delivery)?;
                 return Ok(());
@@ -131,7 +131,7 @@ impl Engine {
             let first =
                 rules.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
             let Some(example) = first.map(SocketAddr::from) else { continue };
-            let mark = self.config.delivery_mark();
+            let mark = self.context.config.delivery_mark();
             let local = InterceptedLocal::open(handover, intercepted, (rules, is_ipv6), mark)?;
             self.add_route(now, Local::Intercepted(Box::new(local)), example, &path.delivery)?;
         }
@@ -156,7 +156,7 @@ impl Engine {
         }
         let around = if route.end.is_some() { NUMBER_BYTES } else { 0 };
         let paths = DatagramPaths::of(route.remote, route.carriage(), route.end);
-        let longest = self.longest_to(now, paths).and_then(|most| most.checked_sub(around));
+        let longest = self.remotes.longest_to(now, paths).and_then(|most| most.checked_sub(around));
         longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
     }
 

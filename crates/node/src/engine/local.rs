@@ -1,6 +1,6 @@
 //! The local side of conversations: sockets, flows and devices of applications.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_net::interception::CARRIED_HOPS;
@@ -40,6 +40,14 @@ pub(crate) struct Port {
 /// Returns the options of a socket for deliveries, which no gateway intercepts.
 fn of_deliveries(mark: Option<u32>) -> UdpOptions {
     UdpOptions { mark, hops: Some(CARRIED_HOPS), ..UdpOptions::default() }
+}
+
+/// Returns the unspecified address of the same family.
+pub(super) fn any_like(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    }
 }
 
 impl Local {

@@ -2,187 +2,121 @@
 
 use std::net::SocketAddr;
 
-use tradewind_packet::fragment::{FRAGMENT_HEADER_BYTES, Joined, Piece, cut};
+use tradewind_packet::fragment::{JoinLimits, Joined, Joiner, Piece, cut};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Class, Message, Service};
-use tradewind_packet::path_mtu::PathMtu;
-use tradewind_packet::session::{Now, OVERHEAD, PeerId};
-use tradewind_units::Duration;
+use tradewind_packet::message::{Carriage, Class, Message};
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
-use super::conversations::DATAGRAM_BYTES;
-use super::mtu::NUMBER_BYTES;
-use super::routes::RemoteEndpoint;
+use super::context::Context;
+use super::mtu::{DATAGRAM_BYTES, NUMBER_BYTES, relay_bytes};
+use super::paths::Paths;
+use super::remotes::{DatagramPaths, Remotes};
+use super::services::Services;
 use crate::counts::add;
 
 /// Time that fragments are waited for where no latency budget is set. Chosen: a round trip around
 /// the world, and one more for recovery.
-const UNTOLD_WAIT: Duration = Duration::from_secs(1);
+pub(super) const UNTOLD_WAIT: Duration = Duration::from_secs(1);
 /// Interval of log lines about datagrams that are too long. Chosen: an application sends many of
 /// them.
 const LENGTH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The paths that a conversation's datagrams may take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DatagramPaths {
-    pub(super) remote: PeerId,
-    /// Set if the overlay path counts as well, where there is one: other routes to the same remote
-    /// endpoint may have opened it.
-    takes_relays: bool,
+/// Datagrams in fragments, and those that are too long and may not be fragmented.
+pub(super) struct Fragments {
+    /// Fragments of datagrams that wait for others.
+    joiner: Joiner<PeerId>,
+    /// The number of the next fragmented datagram.
+    next_cut: u32,
+    /// The time before which no further datagram is logged as too long.
+    next_log: Timestamp,
 }
 
-impl DatagramPaths {
-    /// Returns the paths of a conversation with this carriage, and with a flow if its packets are
-    /// numbered.
-    pub(super) fn of(remote: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
-        Self { remote, takes_relays: end.is_some() || carriage.service == Service::Forwarding }
-    }
-
-    /// Returns the overlay path's MTU, where that path is one of these and answers.
-    fn overlay(self, now: Now, remote: &RemoteEndpoint) -> Option<&PathMtu> {
-        let is_over = self.takes_relays && remote.label.is_some() && remote.is_overlay_alive(now);
-        is_over.then_some(&remote.mtus.overlay)
+impl Default for Fragments {
+    fn default() -> Self {
+        let joiner = Joiner::new(JoinLimits::default());
+        Self { joiner, next_cut: 0, next_log: Timestamp::ZERO }
     }
 }
 
-impl Engine {
-    /// Returns whether a message of so many bytes may fit some path: it is not known to be too long
-    /// for all.
-    pub(super) fn fits(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
-        let sealed = OVERHEAD + bytes;
-        let Some(remote) = self.remotes.get(&paths.remote) else { return true };
-        let takes = |way: &PathMtu| !way.is_too_long(sealed);
-        takes(&remote.mtus.internet) || paths.overlay(now, remote).is_some_and(takes)
-    }
-
-    /// Returns whether a message of so many bytes is proven to arrive over some path.
-    fn is_proven(&self, now: Now, paths: DatagramPaths, bytes: usize) -> bool {
-        let Some(remote) = self.remotes.get(&paths.remote) else { return false };
-        let takes = |way: &PathMtu| OVERHEAD + bytes <= way.proven();
-        takes(&remote.mtus.internet) || paths.overlay(now, remote).is_some_and(takes)
-    }
-
+impl Fragments {
     /// Counts a datagram that is longer than every path takes, and logs it at intervals; returns
     /// whether it is.
     pub(super) fn note_if_too_long(
         &mut self,
+        (context, remotes): (&Context, &Remotes),
         now: Now,
         (paths, other): (DatagramPaths, SocketAddr),
         (around, bytes): (usize, usize),
     ) -> bool {
-        if self.fits(now, paths, around + DATAGRAM_BYTES + bytes) {
+        if remotes.fits(now, paths, around + DATAGRAM_BYTES + bytes) {
             return false;
         }
-        add(&self.counts.too_long, 1);
-        if now.steady >= self.next_too_long {
-            self.next_too_long = now.steady + LENGTH_LOG_INTERVAL;
-            let longest = self.longest_to(now, paths);
+        add(&context.counts.too_long, 1);
+        if now.steady >= self.next_log {
+            self.next_log = now.steady + LENGTH_LOG_INTERVAL;
+            let longest = remotes.longest_to(now, paths);
             let longest = longest.and_then(|takes| takes.checked_sub(around));
-            let remote = self.name_of(paths.remote);
+            let remote = context.name_of(paths.remote);
             tracing::warn!(remote, %other, bytes, longest, "a datagram is too long for the path");
         }
         true
     }
 
-    /// Returns the longest datagram of a known conversation that some path takes, once that is
-    /// known.
-    pub(super) fn longest_to(&self, now: Now, paths: DatagramPaths) -> Option<usize> {
-        let remote = self.remotes.get(&paths.remote)?;
-        let overlay = paths.overlay(now, remote).and_then(PathMtu::longest);
-        let longest = remote.mtus.internet.longest()?.max(overlay.unwrap_or(0));
-        longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
-    }
-
-    /// Returns whether a datagram, with so many bytes in all beside the conversation's, has to be
-    /// fragmented.
-    pub(super) fn has_to_be_cut(
-        &self,
-        now: Now,
-        (paths, carriage): (DatagramPaths, Carriage),
-        bytes: usize,
-    ) -> bool {
-        carriage.fragment && !self.is_proven(now, paths, DATAGRAM_BYTES + bytes)
-    }
-
     /// Sends a datagram in fragments, if it has to be fragmented and may be; `false` when it is to
     /// go whole.
-    pub(super) fn send_cut(
+    pub(super) fn send(
         &mut self,
+        (paths, services): (&mut Paths<'_>, &mut Services),
         now: Now,
         (remote, conversation, carriage): (PeerId, u32, Carriage),
         (end, class): (Option<FlowNumber>, Class),
         payload: &[u8],
     ) -> bool {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let paths = DatagramPaths::of(remote, carriage, end);
-        if !self.has_to_be_cut(now, (paths, carriage), around + payload.len()) {
+        let ways = DatagramPaths::of(remote, carriage, end);
+        if !paths.remotes.has_to_be_cut(now, (ways, carriage), around + payload.len()) {
             return false;
         }
-        let most = self.most_of_piece(now, paths, self.served_bytes(carriage.service, end));
+        let served = services.ends.sizing_service(carriage.service, end);
+        let most = paths.remotes.most_of_piece(now, ways, relay_bytes(served));
         let number = self.next_cut;
         let Some(pieces) = cut(number, payload, most) else { return false };
         self.next_cut = number.wrapping_add(1);
-        add(&self.counts.cut, 1);
+        add(&paths.context.counts.cut, 1);
         for piece in pieces {
             let message = Message::Fragment { conversation, piece };
             match end {
-                Some(flow) => self.send_numbered(now, (flow, class), &message),
+                Some(flow) => services.send_numbered(paths, now, (flow, class), &message),
                 None => {
-                    self.send_remote(now, remote, carriage, &message);
+                    paths.send_remote((now, &mut services.sender), remote, carriage, &message);
                 }
             }
         }
         true
     }
 
-    /// Returns the most bytes of a fragment, such that all paths take it, and the relays' messages
-    /// with it.
-    fn most_of_piece(&self, now: Now, paths: DatagramPaths, served: usize) -> usize {
-        let Some(remote) = self.remotes.get(&paths.remote) else { return 0 };
-        let internet = remote.mtus.internet.proven() - served;
-        let overlay = paths.overlay(now, remote).map(PathMtu::proven);
-        let takes = overlay.map_or(internet, |overlay| internet.min(overlay));
-        takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
-    }
-
-    /// Handles a fragment, and delivers its datagram once it is complete.
-    pub(super) fn take_piece(
+    /// Adds a fragment of a conversation's datagram.
+    pub(super) fn add(
         &mut self,
-        now: Now,
-        peer: PeerId,
-        conversation: u32,
+        now: Timestamp,
+        conversation: (PeerId, u32),
         piece: Piece<'_>,
-    ) {
-        let Some(carriage) = self.carriage_of_any(peer, conversation) else {
-            self.notify_if_released(peer, conversation);
-            return add(&self.counts.dropped, 1);
-        };
-        let wait = carriage.worth().unwrap_or(UNTOLD_WAIT);
-        match self.joiner.add(now.steady, (peer, conversation), piece, wait) {
-            Joined::Whole(datagram) => {
-                add(&self.counts.joined, 1);
-                self.deliver(now, peer, conversation, &datagram);
-            }
-            Joined::Waits => {}
-            Joined::Useless => add(&self.counts.dropped, 1),
-        }
+        wait: Duration,
+    ) -> Joined {
+        self.joiner.add(now, conversation, piece, wait)
     }
 
-    /// Returns the carriage of a conversation with `peer`, whichever side began it.
-    pub(super) fn carriage_of_any(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
-        let here = self.carriage_of(peer, conversation);
-        let began = || {
-            let outbound = self.outbound.get(conversation)?;
-            Some(self.leading_to(outbound.route(), peer)?.carriage())
-        };
-        here.or_else(began)
+    /// Drops the fragments of a conversation that is over.
+    pub(super) fn remove(&mut self, remote: PeerId, conversation: u32) {
+        self.joiner.remove(remote, conversation);
     }
 
     /// Gives up datagrams whose fragments do not come, and counts them.
-    pub(super) fn maintain_pieces(&mut self, now: Now) {
+    pub(super) fn maintain(&mut self, context: &Context, now: Now) {
         self.joiner.expire(now.steady);
         let given_up = self.joiner.given_up();
-        self.counts.unjoined.store(given_up, std::sync::atomic::Ordering::Relaxed);
+        context.counts.unjoined.store(given_up, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

@@ -28,11 +28,11 @@ impl Engine {
         if !intercepted.local_output {
             return Ok(());
         }
-        let further = |hop: &Hop| self.config.further_addresses.get(&hop.identity);
+        let further = |hop: &Hop| self.context.config.further_addresses.get(&hop.identity);
         let mut all = delivery.named().flat_map(|hop| {
             std::iter::once(hop.address).chain(further(hop).into_iter().flatten().copied())
         });
-        let Some(here) = all.find(|address| self.access.is_here(address.ip())) else {
+        let Some(here) = all.find(|address| self.context.access.is_here(address.ip())) else {
             return Ok(());
         };
         let problem = format!(
@@ -50,11 +50,12 @@ impl Engine {
         if !self.routes.get(at).is_some_and(intercepts_own) {
             return false;
         }
-        let Some(here) = hops.iter().find(|hop| self.access.is_here(hop.address.ip())) else {
+        let Some(here) = hops.iter().find(|hop| self.context.access.is_here(hop.address.ip()))
+        else {
             return false;
         };
         limited!(
-            warn, self.refusal_lines, None, address = %here.address,
+            warn, self.context.refusal_lines, None, address = %here.address,
             "a relay or remote gateway on this host is not used: what it sends would be taken as \
              well, without end (`local_output`)"
         );

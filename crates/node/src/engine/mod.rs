@@ -5,52 +5,49 @@ mod access;
 mod accounting;
 #[cfg(test)]
 mod allocations;
+mod arrivals;
+mod context;
 mod conversations;
 mod ends;
 mod flows;
+mod forwarding;
 mod groups;
 mod intercepted;
-mod legs;
 mod local;
 mod long;
 mod loops;
 mod marks;
-mod members;
 mod mtu;
-mod ordered;
+mod neighbours;
 mod paths;
 mod records;
 mod refusals;
-mod registration;
+mod remotes;
 mod rendezvous;
 mod routes;
 mod rules;
 mod services;
 mod serving;
 mod setup;
-mod several;
 mod sockets;
 #[cfg(test)]
 mod test_harness;
 mod tunnel;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_config::packet::LegSeal;
-use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
+use tradewind_grant::{PublicIdentity, Sealer};
 use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_packet::event::Arrival;
-use tradewind_packet::fragment::{JoinLimits, Joiner};
-use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
-use tradewind_packet::order::Order;
+use tradewind_packet::id::{FlowNumber, Peer};
+use tradewind_packet::message::{Carriage, Class, Message, Refusal, path_packet};
+use tradewind_packet::sender::Copies;
 use tradewind_packet::session::{
-    AddressPair, DropReason, Event, HEADER_BYTES, Link, Now, OVERHEAD, Opened, PASSED_BYTES,
-    PeerId, Run, Sessions, Table,
+    AddressPair, DropReason, Event, Link, Now, OVERHEAD, Opened, PASSED_BYTES, PeerId, Run, Table,
 };
 use tradewind_telemetry::LogLimit;
 use tradewind_units::{Duration, SharedRate, Timestamp};
@@ -61,22 +58,27 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::listener::QueueGuard;
 use crate::mailbox::{CommandQueue, Outgoing};
-use crate::record::{Journal, Outcome};
+use crate::membership::Members;
+use crate::record::Outcome;
 use crate::shared::Shared;
+use crate::status::{EndpointStatus, RefusalStatus, RelayStatus};
 
 use access::Access;
+use context::Context;
 use conversations::{Inbound, Outbound, Released};
-use legs::Legs;
+use ends::{Carrier, Choice};
+use forwarding::{Forwarding, Passed};
+use long::Fragments;
 use marks::Marks;
-use members::MemberTable;
-use paths::Label;
-use refusals::Refusals;
-use rendezvous::RendezvousClient;
-use routes::{RemoteEndpoint, Route};
+use neighbours::{Former, Neighbours};
+use paths::Paths;
+use refusals::{Refusals, Refused};
+use remotes::Remotes;
+use rendezvous::Rendezvous;
+use routes::{Part, Route};
 use services::Services;
+use serving::{AskedFor, Serving};
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
-use several::Several;
-use sockets::Sockets;
 pub(crate) use tunnel::MOST_PACKET;
 use tunnel::TunnelEnd;
 
@@ -85,41 +87,23 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Interval of pings to a neighbour. Chosen: three are lost within the second in which a dead relay
 /// must be detected.
 const PING_INTERVAL: Duration = Duration::from_millis(200);
-/// Silence after which a path counts as down. Chosen: three pings.
-const DEAD_AFTER: Duration = Duration::from_millis(600);
-/// Signatures and Diffie-Hellman steps a second that gateways may cause over paths; each gets its
-/// share. Chosen: at some 150 us each a sixth of a core, as for handshakes with a cookie.
-const DEAR_A_SECOND: usize = 1000;
+/// Bytes of headers around a datagram when it is billed: UDP and IPv4; around a message, the
+/// session's seal as well.
+const AROUND_DATAGRAM: usize = 28;
+const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 /// ICMP errors a second to senders of packets; each gets its share. Chosen: Linux's own limit.
 const ERRORS_A_SECOND: usize = 1000;
-/// Most labels of one worker. Chosen: two for each path through it.
-const LABELS: usize = 1 << 15;
 /// Most routes of one worker. Chosen: those of any configuration, and as many flows as there may be
 /// conversations.
 const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
-    config: Arc<NodeConfig>,
-    access: Access,
-    counts: Arc<Counts>,
-    sockets: Sockets,
-    sessions: Sessions,
-    verifier: Verifier,
+    pub(crate) context: Context,
     sealer: Option<Sealer>,
-    /// The operators whose grants it trusts, and their revocations.
-    trust: Arc<Trust>,
-    labels: Table<Label>,
-    /// This node's label of a path that a neighbour opened under its own label.
-    opened: BTreeMap<(PeerId, u32), u32>,
-    legs: Legs,
-    several: Several,
-    remotes: BTreeMap<PeerId, RemoteEndpoint>,
-    /// Round trips to the neighbours that this node connects to, smoothed.
-    leg_round_trips: BTreeMap<PeerId, Duration>,
-    members: MemberTable,
-    /// State that a relay's workers share.
-    shared: Shared,
-    rendezvous_client: RendezvousClient,
+    forwarding: Forwarding,
+    neighbours: Neighbours,
+    remotes: Remotes,
+    pub(crate) rendezvous: Rendezvous,
     pub(crate) routes: Table<Route>,
     pub(crate) commands: Arc<CommandQueue>,
     /// Heads of groups, by their flows.
@@ -144,43 +128,41 @@ pub(crate) struct Engine {
     pub(crate) tunnel: Option<TunnelEnd>,
     /// Local ports that the worker has to poll from now on.
     pub(crate) fresh: Vec<u32>,
-    /// Buffer for a message.
-    scratch: Vec<u8>,
-    /// Buffer for a datagram that is sealed end to end.
-    sealed: Vec<u8>,
     /// A datagram of a remote endpoint before it was opened; empty where no end needs it.
     original: Vec<u8>,
     services: Services,
+    serving: Serving,
     /// Set when ends may have lost their last conversation.
     ends_are_due: bool,
     next_ping: Timestamp,
-    /// Log limit of refused paths, by the neighbours that asked for them; `None` is this node
-    /// itself.
-    pub(crate) refusal_lines: LogLimit<Option<PublicIdentity>>,
     /// Limit of records of conversations, by gateway.
     records: LogLimit<Option<PublicIdentity>>,
-    /// Rate limit of signatures and Diffie-Hellman steps that a gateway or its neighbour causes.
-    dear: SharedRate<PublicIdentity>,
     /// Rate limit of ICMP errors, by receiver.
     errors: SharedRate<IpAddr>,
     refusals: Refusals,
-    /// Fragments of datagrams that wait for others.
-    joiner: Joiner<PeerId>,
-    /// Packets that wait for others before them.
-    order: Order<PeerId, FlowNumber>,
+    fragments: Fragments,
     /// Congestion marks that conversations are owed.
     marks: Marks,
-    /// The number of the next fragmented datagram.
-    next_cut: u32,
-    /// The time before which no further datagram is logged as too long.
-    next_too_long: Timestamp,
-    /// The receiver of records of conversations and paths, if there is one.
-    journal: Option<Arc<dyn Journal>>,
-    /// The time for which the current input had waited to be fetched.
-    age: Duration,
     /// Datagrams dropped by sessions that are counted already.
     drops_counted: u64,
     salt: u16,
+}
+
+/// This node itself, where one relay is both relays of a flow. No session has this number.
+const SELF: Peer = Peer(u32::MAX);
+
+/// Returns the target of a route while its remote endpoint is not known. No session has this
+/// number.
+fn nobody() -> PeerId {
+    SELF.into()
+}
+
+/// Returns the mean of round trips with another one.
+fn smooth(before: Option<Duration>, round_trip: Duration) -> Duration {
+    match before {
+        Some(before) => (before * 7 + round_trip) / 8,
+        None => round_trip,
+    }
 }
 
 /// Returns the time by both clocks.
@@ -204,23 +186,17 @@ impl Engine {
         let access = Access::new(config.known_policy(), port.address())?;
         let trust = Arc::new(trust(&config));
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
+        let out = (sockets(&config, port, &counts)?, sessions(&config, &trust, now)?);
+        let (verifier, sealer) = (verifier(&config, &trust), sealer(&config)?);
+        let rendezvous = Rendezvous::new(&config);
+        let (services, serving) = (Services::new(now, &config), Serving::new(&config)?);
         let mut engine = Self {
-            access,
-            sockets: sockets(&config, port, &counts)?,
-            counts,
-            sessions: sessions(&config, &trust, now)?,
-            verifier: verifier(&config, &trust),
-            sealer: sealer(&config)?,
-            trust,
-            labels: Table::new(LABELS),
-            opened: BTreeMap::new(),
-            legs: Legs::default(),
-            several: Several::default(),
-            remotes: BTreeMap::new(),
-            leg_round_trips: BTreeMap::new(),
-            members: MemberTable::default(),
-            shared,
-            rendezvous_client: RendezvousClient::new(&config),
+            context: Context::new(config, counts, (access, trust), out, shared),
+            sealer,
+            forwarding: Forwarding::new(verifier),
+            neighbours: Neighbours::default(),
+            remotes: Remotes::default(),
+            rendezvous,
             routes: Table::new(ROUTES),
             commands,
             groups: BTreeMap::new(),
@@ -236,27 +212,18 @@ impl Engine {
             by_preserved_source: BTreeMap::new(),
             tunnel: tunnel.transpose()?,
             fresh: Vec::new(),
-            scratch: Vec::new(),
-            sealed: Vec::new(),
             original: Vec::new(),
-            services: Services::new(now, &config)?,
+            services,
+            serving,
             ends_are_due: false,
             next_ping: Timestamp::ZERO,
-            refusal_lines: LogLimit::new(),
             records: records::limit(),
-            dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
             errors: SharedRate::new(ERRORS_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
-            joiner: Joiner::new(JoinLimits::default()),
-            order: Order::default(),
+            fragments: Fragments::default(),
             marks: Marks::default(),
-            next_cut: 0,
-            next_too_long: Timestamp::ZERO,
-            journal: None,
-            age: Duration::ZERO,
             drops_counted: 0,
             salt: 0,
-            config,
         };
         engine.add_configured(now, handover)?;
         Ok(engine)
@@ -264,7 +231,7 @@ impl Engine {
 
     /// Adds the paths, groups and deposits of the configuration.
     fn add_configured(&mut self, now: Now, handover: &mut Handover) -> Result<(), NodeError> {
-        let config = Arc::clone(&self.config);
+        let config = Arc::clone(&self.context.config);
         for (at, path) in config.paths.iter().enumerate() {
             let added = self.add_path(now, handover, path);
             added.map_err(|error| error.of_section(config.sections.paths.get(at)))?;
@@ -273,14 +240,14 @@ impl Engine {
             let added = self.add_group(now, handover, group);
             added.map_err(|error| error.of_section(config.sections.groups.get(at)))?;
         }
-        self.add_rendezvous(now, handover)
+        self.rendezvous.add_configured(&mut self.context, &mut self.neighbours, now, handover)
     }
 
     /// Starts it as the only reader from now on. Another process may have seen what was issued
     /// before.
     pub(crate) fn begin(&mut self, now: Now) {
-        self.verifier.refuse_issued_before(now.unix);
-        self.sessions.refuse_issued_before(now.unix);
+        self.forwarding.verifier().refuse_issued_before(now.unix);
+        self.context.sessions.refuse_issued_before(now.unix);
         self.dispatch(now);
         self.flush();
     }
@@ -288,7 +255,7 @@ impl Engine {
     /// Sets the time for which the next input had waited to be fetched: longer than usual when this
     /// process had stood still.
     pub(crate) fn note_age(&mut self, age: Option<Duration>) {
-        self.age = age.unwrap_or(Duration::ZERO);
+        self.context.age = age.unwrap_or(Duration::ZERO);
     }
 
     /// Handles datagrams of a neighbour.
@@ -299,16 +266,16 @@ impl Engine {
         }
         while at < length {
             let rest = &mut train.bytes()[at..];
-            let run = self.sessions.handle_passed(now, Link::Internet(from), rest, segment);
+            let run = self.context.sessions.handle_passed(now, Link::Internet(from), rest, segment);
             let Some(Run { bytes, datagrams, from: sender }) = run else {
                 let first = segment.min(rest.len());
                 self.take(now, from, &mut rest[..first]);
                 at += first;
                 continue;
             };
-            add(&self.counts.received, datagrams as u64);
+            add(&self.context.counts.received, datagrams as u64);
             if let Some((peer, label)) = sender {
-                self.take_passed(now, peer, label, (train, at..at + bytes));
+                self.take_passed(now, (peer, label), (train, at..at + bytes));
             }
             at += bytes;
         }
@@ -316,20 +283,94 @@ impl Engine {
 
     /// Handles a datagram of a neighbour.
     fn take(&mut self, now: Now, from: AddressPair, datagram: &mut [u8]) {
-        add(&self.counts.received, 1);
+        add(&self.context.counts.received, 1);
         let link = Link::Internet(from);
         self.store_original(datagram);
-        let Some(Opened { peer, payload }) = self.sessions.handle_datagram(now, link, datagram)
+        let Some(Opened { peer, payload }) =
+            self.context.sessions.handle_datagram(now, link, datagram)
         else {
-            if let Some(Opened { peer, payload }) = self.sessions.take_duplicate() {
+            if let Some(Opened { peer, payload }) = self.context.sessions.take_duplicate() {
                 self.note_duplicate(now, peer, &datagram[payload]);
             }
             return;
         };
         let payload = &mut datagram[payload];
         match path_packet(payload) {
-            Some((label, body)) => self.take_packet(now, peer, label, body),
+            Some((label, body)) => {
+                let along = (peer, label);
+                match self.forwarding.take_packet(&mut self.context, now, along, body) {
+                    Passed::Done => {}
+                    Passed::AtEnd => self.take_at_end(now, label, body),
+                }
+            }
             None => self.handle_message(now, peer, payload, Arrival::Internet),
+        }
+    }
+
+    /// Handles the forwarded datagrams in a part of a train.
+    fn take_passed(
+        &mut self,
+        now: Now,
+        (from, label): (PeerId, u32),
+        (train, part): (&mut Train<'_>, Range<usize>),
+    ) {
+        let (context, passed) = (&mut self.context, (&mut *train, part.clone()));
+        match self.forwarding.take_train(context, now, (from, label), passed) {
+            Passed::Done => {}
+            Passed::AtEnd => {
+                let segment = train.segment();
+                for datagram in train.bytes()[part].chunks_mut(segment) {
+                    self.take_at_end(now, label, &mut datagram[PASSED_BYTES..]);
+                }
+            }
+        }
+    }
+
+    /// Opens a datagram of the session between the ends of a path, of which one is here.
+    fn take_at_end(&mut self, now: Now, label: u32, datagram: &mut [u8]) {
+        if !self.forwarding.admits(now, label, datagram) {
+            return add(&self.context.counts.dropped, 1);
+        }
+        self.store_original(datagram);
+        let opened = self.context.sessions.handle_datagram(now, Link::Overlay(label), datagram);
+        if let Some(opened) = opened {
+            let peer = opened.peer;
+            self.handle_message(now, peer, &datagram[opened.payload], Arrival::Overlay);
+            // A gateway that sends over a path of its own is answered over it. A leg does not prove
+            // whose datagrams it carries.
+            let place = self.forwarding.labels.place(label);
+            let is_theirs = place.is_some_and(|place| {
+                self.context.sessions.identity_of(peer) == Some(place.gateway)
+            });
+            if is_theirs && let Some(remote) = self.remotes.get_mut(&peer) {
+                remote.label = Some(label);
+            }
+        }
+    }
+
+    /// Handles the reply of the other side to the opening of a path.
+    fn path_opened(&mut self, now: Now, from: PeerId, mine: u32, theirs: u32) {
+        let (forwarding, context) = (&mut self.forwarding, &mut self.context);
+        if forwarding.opened(context, now, (from, theirs), mine)
+            && let Some(remote) = self.remotes.over(mine)
+        {
+            self.context.sessions.ping(now, remote, Link::Overlay(mine));
+        }
+    }
+
+    /// Handles the refusal of a path by the next hop or one behind it.
+    fn path_refused(
+        &mut self,
+        now: Now,
+        from: PeerId,
+        mine: u32,
+        refusal: (PublicIdentity, Refusal),
+    ) {
+        let (forwarding, context) = (&mut self.forwarding, &mut self.context);
+        if forwarding.refused(context, now, (from, mine), refusal)
+            && let Some(remote) = self.remotes.over(mine)
+        {
+            self.refusals.note(&self.context, now, (remote, Refused::Path), refusal);
         }
     }
 
@@ -343,9 +384,12 @@ impl Engine {
     }
 
     /// Handles a message of a neighbour or remote endpoint.
-    fn handle_message(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Arrival) {
+    fn handle_message(&mut self, now: Now, peer: PeerId, payload: &[u8], arrival: Arrival) {
         match Message::parse(payload) {
-            Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
+            Ok(Message::Open { label, header }) => {
+                let legs = &mut self.neighbours.legs;
+                self.forwarding.open(&mut self.context, legs, now, ((peer, label), header));
+            }
             Ok(Message::Opened { label, next }) => self.path_opened(now, peer, label, next),
             Ok(Message::Refused { label, by, reason }) => {
                 self.path_refused(now, peer, label, (by, reason));
@@ -369,13 +413,13 @@ impl Engine {
                 | Message::Denied { .. }),
             ) => self.note_state(now, peer, message),
             Ok(Message::Numbered { packet, message }) => {
-                self.take_numbered(now, peer, (packet, message), way);
+                self.take_numbered(now, peer, (packet, message), arrival);
             }
             Ok(Message::Serve { label, flow, service }) => {
-                self.serve(now, peer, (label, flow, service), false);
+                self.take_order(now, peer, AskedFor { label, flow, service, is_join: false });
             }
             Ok(Message::Join { label, flow, service }) => {
-                self.serve(now, peer, (label, flow, service), true);
+                self.take_order(now, peer, AskedFor { label, flow, service, is_join: true });
             }
             Ok(message @ (Message::GroupKey { .. } | Message::GroupKnown { .. })) => {
                 self.take_group_message(now, peer, &message);
@@ -396,112 +440,27 @@ impl Engine {
                 | Message::Collect(_)
                 | Message::StoredMessage(_)
                 | Message::Remaining(_)),
-            ) => self.take_rendezvous(now, peer, message),
+            ) => self.rendezvous.handle_message(&mut self.context, now, peer, message),
             Ok(message) => self.take_service(now, peer, message),
-            Err(_) => add(&self.counts.dropped, 1),
+            Err(_) => add(&self.context.counts.dropped, 1),
         }
-    }
-
-    /// Returns the sockets towards neighbours: the shared one, and perhaps one of this worker's
-    /// own.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = &UdpPort> {
-        [Some(&self.sockets.shared), self.sockets.own.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|o| &o.port)
-    }
-
-    /// Seals and sends a message to a neighbour.
-    fn send_message(&mut self, peer: PeerId, message: &Message<'_>) {
-        self.scratch.clear();
-        message.write(&mut self.scratch);
-        Self::post(&mut self.sockets, &mut self.sessions, peer, &self.scratch);
-    }
-
-    /// Seals and sends a payload to a neighbour; `false` when no session is open.
-    fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
-        let length = payload.len() + OVERHEAD;
-        Self::put(sockets, sessions, peer, length, |sessions, buffer| {
-            buffer[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-            sessions.seal(peer, buffer).is_ok()
-        })
-    }
-
-    /// Sends a sealed datagram to a remote endpoint over the Internet.
-    fn send_internet(sockets: &mut Sockets, sessions: &Sessions, peer: PeerId, sealed: &[u8]) {
-        if let Some(Link::Internet(to)) = sessions.link_of(peer)
-            && let Some(buffer) = sockets.reserve(sessions.is_ours(peer), to, sealed.len())
-        {
-            buffer.copy_from_slice(sealed);
-        }
-    }
-
-    /// Sends a datagram to the neighbour that forwards it under `label`.
-    fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
-        let (sockets, sessions) = (&mut self.sockets, &mut self.sessions);
-        if self.config.leg_seal == LegSeal::Whole {
-            let inner = PATH_HEADER_BYTES + body.len();
-            return Self::put(sockets, sessions, peer, inner + OVERHEAD, |sessions, buffer| {
-                write_on_path(label, body, &mut buffer[HEADER_BYTES..HEADER_BYTES + inner]);
-                sessions.seal(peer, buffer).is_ok()
-            });
-        }
-        let length = PASSED_BYTES + body.len();
-        Self::put(sockets, sessions, peer, length, |sessions, buffer| {
-            buffer[PASSED_BYTES..].copy_from_slice(body);
-            sessions.pass(peer, label, buffer, length).is_ok()
-        })
-    }
-
-    /// Sends the forwarded datagrams in a part of a train to the neighbour that forwards them under
-    /// `label`.
-    fn pass_train(
-        &mut self,
-        peer: PeerId,
-        label: u32,
-        (train, part): (&mut Train<'_>, Range<usize>),
-    ) -> bool {
-        let segment = train.segment();
-        let datagrams = &mut train.bytes()[part.clone()];
-        let Ok(Link::Internet(to)) = self.sessions.pass(peer, label, datagrams, segment) else {
-            return false;
-        };
-        self.sockets.send_train(self.sessions.is_ours(peer), to, (train, part));
-        true
-    }
-
-    /// Sends a neighbour a datagram of `length` bytes, if a session is open and `seal` writes and
-    /// seals one: nothing unsealed ever leaves.
-    fn put(
-        sockets: &mut Sockets,
-        sessions: &mut Sessions,
-        peer: PeerId,
-        length: usize,
-        seal: impl FnOnce(&mut Sessions, &mut [u8]) -> bool,
-    ) -> bool {
-        let Some(Link::Internet(to)) = sessions.link_of(peer) else { return false };
-        let is_ours = sessions.is_ours(peer);
-        sessions.is_open(peer) && sockets.put(is_ours, to, length, |buffer| seal(sessions, buffer))
     }
 
     /// Sends the output of state machines and sessions, and handles their events.
     pub(crate) fn dispatch(&mut self, now: Now) {
         self.drive(now);
-        self.drive_rendezvous(now);
-        while let Some(transmit) = self.sessions.poll_transmit() {
+        self.rendezvous.drive(&mut self.context, now);
+        while let Some(transmit) = self.context.sessions.poll_transmit() {
             match transmit.link {
                 Link::Internet(to) => {
-                    let length = transmit.bytes.len();
-                    if let Some(buffer) = self.sockets.reserve(transmit.is_ours, to, length) {
-                        buffer.copy_from_slice(&transmit.bytes);
-                    }
+                    self.context.send_sealed(transmit.is_ours, to, &transmit.bytes);
                 }
                 Link::Overlay(label) => {
-                    self.send_over(label, &transmit.bytes);
+                    self.forwarding.send_over(&mut self.context, label, &transmit.bytes);
                 }
             }
         }
-        while let Some(event) = self.sessions.poll_event() {
+        while let Some(event) = self.context.sessions.poll_event() {
             match event {
                 Event::Answered { peer, link, round_trip, bytes } => {
                     self.answered(now, peer, link, (round_trip, bytes));
@@ -511,73 +470,261 @@ impl Engine {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
                     self.open_again(now, peer);
-                    self.rendezvous_client.relay_is_back(peer);
+                    self.rendezvous.relay_is_back(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),
             }
         }
     }
 
+    /// Seals and deposits a datagram that an application wrote to socket `at`.
+    pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
+        self.rendezvous.take_deposit(&self.context, now, at, payload);
+    }
+
+    /// Returns the current refusals by others.
+    pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
+        self.refusals.report(&self.context, now)
+    }
+
+    /// Returns the status of the relays and endpoints that this node knows.
+    pub(crate) fn report_members(&self) -> (Vec<RelayStatus>, Vec<EndpointStatus>) {
+        self.neighbours.members.report()
+    }
+
     /// Flushes all send queues.
     pub(crate) fn flush(&mut self) {
-        self.sockets.flush();
+        self.context.sockets.flush();
         self.flush_local();
     }
 
     /// Does the periodic work.
     pub(crate) fn tick(&mut self, now: Now) {
-        self.sessions.handle_timeout(now);
-        self.maintain_labels(now);
+        self.context.sessions.handle_timeout(now);
+        self.forwarding.maintain(&mut self.context, now);
         self.maintain_legs(now);
         if now.steady >= self.next_ping {
             self.next_ping = now.steady + PING_INTERVAL;
             self.maintain_members(now);
             self.maintain_several(now);
             self.ping_all(now);
-            self.maintain_served(now);
+            self.serving.maintain(&self.context, now);
         }
         self.time_out(now);
-        self.maintain_mtus(now);
+        self.remotes.maintain_mtus(&mut self.context, now);
         self.maintain_routes(now);
         self.report_open();
         self.update_gates(now);
         self.maintain_ends(now);
         self.maintain_groups(now);
         self.maintain_conversations(now);
-        self.maintain_pieces(now);
+        self.fragments.maintain(&self.context, now);
         self.marks.expire(now.steady);
-        self.maintain_rendezvous(now);
-        let drops = self.sessions.drops();
+        self.rendezvous.maintain(&mut self.context, &self.neighbours.members, now);
+        let drops = self.context.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];
-        let twice = duplicates + self.rendezvous_client.replayed;
-        self.counts.duplicates.store(twice, std::sync::atomic::Ordering::Relaxed);
+        let twice = duplicates + self.rendezvous.replayed;
+        self.context.counts.duplicates.store(twice, std::sync::atomic::Ordering::Relaxed);
         let others: u64 = drops.iter().sum::<u64>() - duplicates;
-        add(&self.counts.dropped, others - self.drops_counted);
+        add(&self.context.counts.dropped, others - self.drops_counted);
         self.drops_counted = others;
     }
 
     /// Pings every neighbour, over each path that leads to it.
     fn ping_all(&mut self, now: Now) {
-        let idle: Vec<PeerId> =
-            self.legs.peers().filter(|peer| self.is_idle_candidate(*peer)).collect();
-        for peer in self.legs.peers().filter(|peer| !idle.contains(peer)) {
-            if let Some(link) = self.sessions.link_of(peer) {
-                self.sessions.ping(now, peer, link);
-            }
+        let idle = self.idle_neighbours();
+        for peer in self.neighbours.legs.peers().filter(|peer| !idle.contains(peer)) {
+            self.context.ping(now, peer);
         }
         let tunnelled_fars = self.tunnelled_fars();
-        for (peer, remote) in &self.remotes {
+        for (peer, remote) in self.remotes.all() {
             if let Some(label) = remote.label {
-                self.sessions.ping(now, *peer, Link::Overlay(label));
+                self.context.sessions.ping(now, *peer, Link::Overlay(label));
             }
             // Those that this node connects to are among the legs.
-            if !self.sessions.is_ours(*peer)
+            if !self.context.sessions.is_ours(*peer)
                 && (self.services.ends.has(*peer) || tunnelled_fars.contains(peer))
-                && let Some(link) = self.sessions.link_of(*peer)
             {
-                self.sessions.ping(now, *peer, link);
+                self.context.ping(now, *peer);
             }
         }
+    }
+
+    /// Returns the neighbours that need not be pinged now.
+    fn idle_neighbours(&self) -> Vec<PeerId> {
+        let carries = |peer| self.routes.values().any(|route| route.first() == Some(peer));
+        let is_idle = |peer: &PeerId| {
+            let is_of_rendezvous = self.rendezvous.is_with(*peer);
+            self.neighbours.is_idle(*peer, is_of_rendezvous, carries)
+        };
+        self.neighbours.legs.peers().filter(is_idle).collect()
+    }
+
+    /// Moves sessions to better addresses.
+    fn maintain_several(&mut self, now: Now) {
+        let idle = self.idle_neighbours();
+        let moved = self.neighbours.several.note_pings(&mut self.context, now, &idle);
+        for (peer, round_trip) in moved {
+            if let Some(remote) = self.remotes.get_mut(&peer) {
+                remote.is_elsewhere(now, round_trip);
+            }
+            self.neighbours.legs.set_round_trip(peer, round_trip);
+        }
+    }
+
+    /// Replaces the members.
+    fn set_members(&mut self, now: Now, members: Members) {
+        let Former { registry, relays } =
+            self.neighbours.set_members(&mut self.context, now, members);
+        registry.into_iter().for_each(|gone| self.leave_leg(now, gone));
+        self.update_all_routes(now);
+        relays.into_iter().for_each(|gone| self.leave_leg(now, gone));
+    }
+
+    /// Measures relays, has routes follow the results, and looks up the endpoints that they lead
+    /// to.
+    fn maintain_members(&mut self, now: Now) {
+        let Self { context, neighbours, routes, remotes, .. } = self;
+        let is_there = |route: &Route| {
+            remotes.get(&route.remote).is_some_and(|remote| remote.is_there(now))
+                || matches!(route.part, Part::Head(_))
+        };
+        let lead = routes.values().map(|route| (&route.delivery, is_there(route)));
+        neighbours.members.maintain_registration(context, now, lead);
+        let used = |peer| routes.values().any(|route| route.first() == Some(peer));
+        if neighbours.members.maintain(now, used) {
+            self.update_all_routes(now);
+        }
+    }
+
+    /// Handles a message between endpoints and the registry.
+    fn take_membership(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        let Self { context, neighbours, routes, .. } = self;
+        let asked = routes.values().map(|route| &route.delivery);
+        if neighbours.members.handle_message(context, now, (from, message), asked) {
+            self.update_all_routes(now);
+        }
+    }
+
+    /// Ends a leg now, if nothing needs it any more.
+    fn leave_leg(&mut self, now: Now, peer: PeerId) {
+        let is_needed = self.is_kept_near(peer) || self.needed().any(|needed| needed == peer);
+        if !is_needed && self.neighbours.legs.has(peer) {
+            self.end_leg(now, peer);
+        }
+    }
+
+    /// Ends legs that nothing has needed for a while.
+    fn maintain_legs(&mut self, now: Now) {
+        if !self.neighbours.legs.is_check_due(now) {
+            return;
+        }
+        let mut needed: BTreeSet<PeerId> = self.needed().collect();
+        needed.extend(self.neighbours.legs.peers().filter(|peer| self.is_kept_near(*peer)));
+        let gone = self.neighbours.legs.check(&self.context, now, &needed);
+        gone.into_iter().for_each(|peer| self.end_leg(now, peer));
+    }
+
+    /// Returns whether this node keeps a session with a relay for its own measurements, registry or
+    /// rendezvous.
+    fn is_kept_near(&self, peer: PeerId) -> bool {
+        self.neighbours.has(peer) || self.rendezvous.is_with(peer)
+    }
+
+    /// Returns the neighbours of routes, paths, flows and conversations.
+    fn needed(&self) -> impl Iterator<Item = PeerId> {
+        let routes = self.routes.values();
+        let of_routes = routes.flat_map(|route| [Some(route.remote), route.first()]).flatten();
+        let of_paths = self.forwarding.labels.neighbours();
+        let of_flows = self.serving.neighbours();
+        let of_conversations = self.inbound_ids.keys().map(|(remote, _)| *remote);
+        of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
+    }
+
+    fn end_leg(&mut self, now: Now, peer: PeerId) {
+        // The path to it that this node has opened needs a leg, too.
+        if let Some(label) = self.remotes.get(&peer).and_then(|remote| remote.label) {
+            self.forwarding.labels.drop_label(label);
+        }
+        self.neighbours.legs.end(&mut self.context, peer);
+        self.forget(now, peer);
+    }
+
+    /// Returns the earliest deadline before the next tick.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        [self.services.due(), self.serving.due()].into_iter().flatten().min()
+    }
+
+    fn maintain_ends(&mut self, now: Now) {
+        let Self { context, forwarding, remotes, services, neighbours, .. } = self;
+        let paths = &mut Paths { context, forwarding, remotes };
+        services.maintain_ends(paths, &neighbours.legs, now);
+    }
+
+    /// Begins an end and returns its outgoing flow.
+    fn new_end(
+        &mut self,
+        now: Now,
+        carried: (PeerId, Carriage, Copies, Carrier),
+        choice: Choice,
+    ) -> Option<FlowNumber> {
+        let Self { context, forwarding, remotes, services, neighbours, .. } = self;
+        let around = (&mut Paths { context, forwarding, remotes }, &neighbours.legs);
+        services.new_end(around, now, carried, choice)
+    }
+
+    /// Sends a message of a conversation over the paths that this wants. Returns its bytes, `None`
+    /// when it could not be sealed.
+    fn send_remote(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        carriage: Carriage,
+        message: &Message<'_>,
+    ) -> Option<usize> {
+        let Self { context, forwarding, remotes, services, .. } = self;
+        let mut paths = Paths { context, forwarding, remotes };
+        paths.send_remote((now, &mut services.sender), peer, carriage, message)
+    }
+
+    /// Sends a message that is no application's to a remote endpoint over both paths.
+    fn send_to_remote(&mut self, now: Now, remote: PeerId, message: &Message<'_>) {
+        let Self { context, forwarding, remotes, services, .. } = self;
+        let mut paths = Paths { context, forwarding, remotes };
+        paths.send_to_both((now, &mut services.sender), remote, message);
+    }
+
+    /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
+    fn send_over_paths(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
+        let Self { context, forwarding, remotes, services, .. } = self;
+        let mut paths = Paths { context, forwarding, remotes };
+        paths.send_over_paths((now, &mut services.sender), peer, carriage, sealed);
+    }
+
+    /// Numbers a message of a conversation, and sends it with the service of its flow.
+    fn send_numbered(&mut self, now: Now, flow: (FlowNumber, Class), message: &Message<'_>) {
+        let Self { context, forwarding, remotes, services, .. } = self;
+        services.send_numbered(&mut Paths { context, forwarding, remotes }, now, flow, message);
+    }
+
+    /// Sends a datagram in fragments, if it has to be fragmented and may be; `false` when it is to
+    /// go whole.
+    fn send_cut(
+        &mut self,
+        now: Now,
+        conversation: (PeerId, u32, Carriage),
+        flow: (Option<FlowNumber>, Class),
+        payload: &[u8],
+    ) -> bool {
+        let Self { context, forwarding, remotes, services, fragments, .. } = self;
+        let paths = &mut Paths { context, forwarding, remotes };
+        fragments.send((paths, services), now, conversation, flow, payload)
+    }
+
+    /// Returns the first relay of the path to a remote endpoint, and the path's label there, while
+    /// it answers.
+    fn path_to(&self, now: Now, remote: PeerId) -> Option<(PeerId, u32)> {
+        self.remotes.path_to(&self.forwarding.labels, now, remote)
     }
 
     /// Drops the paths and flows of a neighbour that is gone.
@@ -587,7 +734,7 @@ impl Engine {
             self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
         gone.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Gone));
         self.remotes.remove(&peer);
-        self.drop_labels_of(peer);
+        self.forwarding.labels.drop_all_of(peer);
     }
 
     fn next_salt(&mut self) -> u16 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tradewind_grant::{GrantId, PublicIdentity, SignedGrant};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Refusal, Service};
-use tradewind_packet::session::{Link, PeerId};
+use tradewind_packet::session::PeerId;
 use tradewind_telemetry::LogLimit;
 use tradewind_units::{Duration, Timestamp};
 
@@ -99,7 +99,7 @@ impl Origin {
 impl Engine {
     /// Sends records to `journal` from now on.
     pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
-        self.journal = Some(journal);
+        self.context.journal = Some(journal);
     }
 
     /// Records all conversations, since this node ends.
@@ -114,17 +114,14 @@ impl Engine {
 
     /// Returns the origin of a conversation that ends here.
     pub(super) fn origin_of(&self, remote: PeerId, source: Option<SocketAddr>) -> Origin {
-        let peer = match self.sessions.link_of(remote) {
-            Some(Link::Internet(pair)) => Some(pair.remote),
-            Some(Link::Overlay(_)) | None => None,
-        };
-        let gateway = self.sessions.identity_of(remote);
-        Origin { gateway, grant: self.sessions.grant_id_of(remote), peer, source }
+        let gateway = self.context.sessions.identity_of(remote);
+        let peer = self.context.address_of(remote);
+        Origin { gateway, grant: self.context.sessions.grant_id_of(remote), peer, source }
     }
 
     /// Returns a tally with the current statistics of a flow that begins to carry a conversation.
     pub(super) fn tally_of(&self, end: Option<FlowNumber>) -> Tally {
-        let flow = end.filter(|_| self.journal.is_some());
+        let flow = end.filter(|_| self.context.journal.is_some());
         let flow = flow.and_then(|flow| Some((flow, self.services.ends.flows_of(flow)?)));
         Tally { flow, ..Tally::default() }
     }
@@ -146,7 +143,8 @@ impl Engine {
 
     /// Does the same for one that was taken out of the table.
     pub(super) fn journal_outbound(&self, outbound: &Outbound, tally: &Tally, outcome: Outcome) {
-        let (Some(_), Some(route)) = (&self.journal, self.routes.get(outbound.route())) else {
+        let (Some(_), Some(route)) = (&self.context.journal, self.routes.get(outbound.route()))
+        else {
             return;
         };
         let carried = route.end.and_then(|end| self.services.ends.flows_of(end));
@@ -158,8 +156,8 @@ impl Engine {
             if matches!(route.local, Local::Flow(_)) { route.client } else { Some(source) };
         let sides = Sides {
             origin: Origin {
-                gateway: Some(self.sessions.public()),
-                grant: self.config.grant.as_ref().map(SignedGrant::id),
+                gateway: Some(self.context.sessions.public()),
+                grant: self.context.config.grant.as_ref().map(SignedGrant::id),
                 peer: source,
                 source,
             },
@@ -187,15 +185,15 @@ impl Engine {
     }
 
     fn journal_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
-        if self.journal.is_none() {
+        if self.context.journal.is_none() {
             return;
         }
         let carried = inbound.end().and_then(|end| self.services.ends.flows_of(end));
         let service = carried.map_or(inbound.carriage.service, |flows| flows.comes_by);
         let label = self.remotes.get(&inbound.remote).and_then(|remote| remote.label);
-        let relay = label.and_then(|label| self.labels.get(label)?.way_back());
+        let relay = label.and_then(|label| self.forwarding.labels.way_back(label));
         let relay = carried.and_then(|flows| flows.relay).or(relay.map(|(relay, _)| relay));
-        let relay = relay.and_then(|relay| self.sessions.identity_of(relay));
+        let relay = relay.and_then(|relay| self.context.sessions.identity_of(relay));
         let relays: Vec<_> = relay.iter().map(ToString::to_string).collect();
         let sides = Sides {
             origin: inbound.origin,
@@ -215,7 +213,9 @@ impl Engine {
         carried: Option<FlowsOfEnd>,
         sides: Sides,
     ) {
-        let (Some(journal), Some((first, last))) = (&self.journal, tally.span) else { return };
+        let (Some(journal), Some((first, last))) = (&self.context.journal, tally.span) else {
+            return;
+        };
         let left_out = match outcome {
             // All of them, without a limit, since this node ends.
             Outcome::Cut => Some(self.records.admit_always()),

@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_grant::{GrantError, PublicIdentity};
-use tradewind_packet::message::{Message, Refusal};
+use tradewind_packet::message::Refusal;
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
+use super::context::Context;
 use crate::status::RefusalStatus;
 
 /// Time for which a refused opening is remembered: the neighbour repeats it with the same header,
@@ -64,115 +64,80 @@ struct ReportedRefusal {
     received: Timestamp,
 }
 
-/// Refusals by others, and by this node.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    /// By remote endpoint: of a path to it, and of a conversation with it.
-    reported: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
-    given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
+/// What another node refuses.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Refused {
+    Path,
+    Conversation,
 }
 
-const OF_PATH: usize = 0;
-const OF_CONVERSATION: usize = 1;
+/// Refusals by others, by remote endpoint: of a path to it, and of a conversation with it.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>);
 
-impl Refusals {
+/// Openings of paths that this node has refused lately.
+#[derive(Debug, Default)]
+pub(super) struct RefusedOpenings(VecDeque<(Timestamp, (PeerId, u32), Refusal)>);
+
+impl RefusedOpenings {
     /// Returns the reason for which a neighbour's request under its label was refused just now.
-    pub(super) fn given(&self, now: Now, asked: (PeerId, u32)) -> Option<Refusal> {
-        let mut latest = self.given.iter().rev();
+    pub(super) fn reason(&self, now: Now, asked: (PeerId, u32)) -> Option<Refusal> {
+        let mut latest = self.0.iter().rev();
         let found =
             latest.find(|(at, known, _)| *known == asked && now.steady.since(*at) < REMEMBERED_FOR);
         found.map(|(_, _, reason)| *reason)
     }
 
     pub(super) fn remember(&mut self, now: Now, asked: (PeerId, u32), reason: Refusal) {
-        if self.given.len() >= MOST_REMEMBERED {
-            self.given.pop_front();
+        if self.0.len() >= MOST_REMEMBERED {
+            self.0.pop_front();
         }
-        self.given.push_back((now.steady, asked, reason));
+        self.0.push_back((now.steady, asked, reason));
+    }
+}
+
+impl Refusals {
+    /// Records that another node has refused a path to `remote`, or a conversation with it.
+    pub(super) fn note(
+        &mut self,
+        context: &Context,
+        now: Now,
+        (remote, what): (PeerId, Refused),
+        (by, reason): (PublicIdentity, Refusal),
+    ) {
+        let name = context.name_of(remote);
+        let last = &mut self.0.entry(remote).or_default()[what as usize];
+        let is_news = last.is_none_or(|last| (last.by, last.reason) != (by, reason));
+        *last = Some(ReportedRefusal { by, reason, received: now.steady });
+        if is_news {
+            let what = match what {
+                Refused::Path => "an overlay path is refused",
+                Refused::Conversation => "the remote gateway refuses what applications send",
+            };
+            limited!(warn, context.refusal_lines, Some(by), remote = name, %by, %reason, "{what}");
+        }
     }
 
-    /// Clears the refusal of a path to a remote endpoint, since it answers.
-    pub(super) fn path_answers(&mut self, remote: PeerId) {
-        self.clear(remote, OF_PATH);
-    }
-
-    /// Clears the refusal of conversations by a remote endpoint, since it accepts one.
-    pub(super) fn conversation_is_known(&mut self, remote: PeerId) {
-        self.clear(remote, OF_CONVERSATION);
-    }
-
-    fn clear(&mut self, remote: PeerId, which: usize) {
-        if let Some(reported) = self.reported.get_mut(&remote) {
-            reported[which] = None;
+    /// Clears a refusal of a remote endpoint, since it answers or accepts one.
+    pub(super) fn clear(&mut self, remote: PeerId, what: Refused) {
+        if let Some(reported) = self.0.get_mut(&remote) {
+            reported[what as usize] = None;
         }
     }
 
     pub(super) fn forget(&mut self, remote: PeerId) {
-        self.reported.remove(&remote);
-    }
-}
-
-impl Engine {
-    /// Records that a node on the path to `remote` has refused it.
-    pub(super) fn note_refused_path(
-        &mut self,
-        now: Now,
-        remote: PeerId,
-        (by, reason): (PublicIdentity, Refusal),
-    ) {
-        self.note_refusal(now, (remote, OF_PATH), (by, reason), "an overlay path is refused");
-    }
-
-    /// Records that a remote endpoint refuses a conversation that begins here.
-    pub(super) fn note_denied(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        conversation: u32,
-        reason: Refusal,
-    ) {
-        let route = self.outbound.get(conversation).map(super::Outbound::route);
-        let is_theirs = route.is_some_and(|route| self.leading_to(route, peer).is_some());
-        if let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) {
-            outbound.tally.refused = Some(reason);
-        }
-        if let Some(by) = self.sessions.identity_of(peer).filter(|_| is_theirs) {
-            let what = "the remote gateway refuses what applications send";
-            self.note_refusal(now, (peer, OF_CONVERSATION), (by, reason), what);
-        }
-    }
-
-    fn note_refusal(
-        &mut self,
-        now: Now,
-        (remote, which): (PeerId, usize),
-        (by, reason): (PublicIdentity, Refusal),
-        what: &str,
-    ) {
-        let name = self.name_of(remote);
-        let last = &mut self.refusals.reported.entry(remote).or_default()[which];
-        let is_news = last.is_none_or(|last| (last.by, last.reason) != (by, reason));
-        *last = Some(ReportedRefusal { by, reason, received: now.steady });
-        if is_news {
-            limited!(warn, self.refusal_lines, Some(by), remote = name, %by, %reason, "{what}");
-        }
-    }
-
-    /// Reports to a neighbour that its request under its label is refused.
-    pub(super) fn refuse_path(&mut self, from: PeerId, label: u32, reason: Refusal) {
-        let by = self.sessions.public();
-        self.send_message(from, &Message::Refused { label, by, reason });
+        self.0.remove(&remote);
     }
 
     /// Returns the current refusals by others.
-    pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
+    pub(super) fn report(&self, context: &Context, now: Now) -> Vec<RefusalStatus> {
         let mut all = Vec::new();
-        for (remote, reported) in &self.refusals.reported {
+        for (remote, reported) in &self.0 {
             let recent =
                 |refusal: &&ReportedRefusal| now.steady.since(refusal.received) < SHOWN_FOR;
             for (what, refusal) in ["path", "conversation"].into_iter().zip(reported) {
                 all.extend(refusal.as_ref().filter(recent).map(|refusal| RefusalStatus {
-                    remote: self.name_of(*remote),
+                    remote: context.name_of(*remote),
                     what: what.to_owned(),
                     by: refusal.by.to_string(),
                     reason: refusal.reason.to_string(),

@@ -17,9 +17,11 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::access::Access;
-use super::conversations::{IDLE, MOST, any_like};
-use super::local::Local;
-use super::{Engine, identities};
+use super::context::Context;
+use super::conversations::{IDLE, MOST};
+use super::identities;
+use super::local::{Local, any_like};
+use super::neighbours::{MemberTable, Neighbours};
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
@@ -34,7 +36,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 const MOST_WAITING: Bytes = Bytes::new(32_000_000);
 
 /// One worker's part in rendezvous.
-pub(super) struct RendezvousClient {
+pub(crate) struct Rendezvous {
     lines: Vec<Line>,
     collections: Vec<Collection>,
     opener: Opener,
@@ -80,7 +82,7 @@ struct End {
     used: Timestamp,
 }
 
-impl RendezvousClient {
+impl Rendezvous {
     pub(super) fn new(config: &NodeConfig) -> Self {
         let mut opener = Opener::new(config.identity.clone());
         opener.set_identities(identities(config));
@@ -164,90 +166,93 @@ fn judge(
     Some(grant.expires)
 }
 
-impl Engine {
+impl Rendezvous {
     /// Opens the ports of paths with deposits, and begins sessions with the relays.
-    pub(super) fn add_rendezvous(
+    pub(super) fn add_configured(
         &mut self,
+        context: &mut Context,
+        neighbours: &mut Neighbours,
         now: Now,
         handover: &mut Handover,
     ) -> Result<(), NodeError> {
         let full =
             || NodeError::Config { key: "rendezvous".into(), problem: "too many relays".into() };
-        let config = self.config.rendezvous.clone();
+        let config = context.config.rendezvous.clone();
         for deposits in config.deposits {
             let hop = deposits.relay;
-            let relay = self.leg_to(now, hop).ok_or_else(full)?;
+            let relay = neighbours.leg_to(context, now, hop).ok_or_else(full)?;
             let ends = (deposits.listen, deposits.to);
-            let local = Local::open(handover, ends, false, self.config.delivery_mark())?;
+            let local = Local::open(handover, ends, false, context.config.delivery_mark())?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
-            self.rendezvous_client.lines.push(line);
+            self.lines.push(line);
         }
         for hop in config.relays {
-            let relay = self.leg_to(now, hop).ok_or_else(full)?;
+            let relay = neighbours.leg_to(context, now, hop).ok_or_else(full)?;
             let collector = Collector::default();
-            self.rendezvous_client.collections.push(Collection {
-                relay,
-                is_open: false,
-                collector,
-            });
+            self.collections.push(Collection { relay, is_open: false, collector });
         }
-        self.name_recipients();
+        self.name_recipients(context, &neighbours.members);
         Ok(())
     }
 
     /// Returns the sockets that applications write to, by number.
     pub(crate) fn deposit_ports(&self) -> impl Iterator<Item = &UdpPort> {
-        self.rendezvous_client.lines.iter().filter_map(|line| line.local.port())
+        self.lines.iter().filter_map(|line| line.local.port())
     }
 
     /// Updates the receivers: members may come, go and change their identity.
-    fn name_recipients(&mut self) {
-        for line in &mut self.rendezvous_client.lines {
+    fn name_recipients(&mut self, context: &Context, members: &MemberTable) {
+        for line in &mut self.lines {
             let identity = match &line.deposits.remote {
                 Recipient::Identity(identity) => Some(*identity),
-                Recipient::Member(name) => self.members.identity_of(name),
+                Recipient::Member(name) => members.identity_of(name),
             };
             let is_another =
                 |to: &PublicIdentity| line.sender.as_ref().is_none_or(|sender| sender.to != *to);
             if let Some(to) = identity.filter(is_another) {
-                line.sender = Sender::new(&self.config, to, &line.deposits);
+                line.sender = Sender::new(&context.config, to, &line.deposits);
             }
         }
     }
 
     /// Seals and deposits a datagram that an application wrote to socket `at`.
-    pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
-        let line = self.rendezvous_client.lines.get_mut(at);
+    pub(super) fn take_deposit(&mut self, context: &Context, now: Now, at: usize, payload: &[u8]) {
+        let line = self.lines.get_mut(at);
         match line.and_then(|line| line.seal(now, payload)) {
-            Some(()) => add(&self.counts.accepted, 1),
-            None => add(&self.counts.refused, 1),
+            Some(()) => add(&context.counts.accepted, 1),
+            None => add(&context.counts.refused, 1),
         }
     }
 
     /// Handles a message of a rendezvous.
-    pub(super) fn take_rendezvous(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+    pub(super) fn handle_message(
+        &mut self,
+        context: &mut Context,
+        now: Now,
+        from: PeerId,
+        message: Message<'_>,
+    ) {
         match message {
-            Message::Deposit(deposit) => self.store_deposit(now, from, &deposit),
-            Message::Collect(collect) => self.hand_out(now, from, &collect),
+            Message::Deposit(deposit) => self.store_deposit(context, now, from, &deposit),
+            Message::Collect(collect) => hand_out(context, now, from, &collect),
             Message::Deposited(deposited) => {
-                let lines =
-                    self.rendezvous_client.lines.iter_mut().filter(|line| line.relay == from);
+                let lines = self.lines.iter_mut().filter(|line| line.relay == from);
                 for sender in lines.filter_map(|line| line.sender.as_mut()) {
                     sender.depositor.handle_deposited(now.steady, &deposited);
                 }
             }
             Message::StoredMessage(_) | Message::Remaining(_) => {
-                self.take_collected(now, from, message)
+                self.take_collected(context, now, from, message)
             }
-            _ => add(&self.counts.dropped, 1),
+            _ => add(&context.counts.dropped, 1),
         }
     }
 
-    fn take_collected(&mut self, now: Now, from: PeerId, message: Message<'_>) {
-        let known = self.rendezvous_client.collections.iter().position(|known| known.relay == from);
-        let Some(at) = known else { return add(&self.counts.dropped, 1) };
-        let collector = &mut self.rendezvous_client.collections[at].collector;
+    fn take_collected(&mut self, context: &Context, now: Now, from: PeerId, message: Message<'_>) {
+        let known = self.collections.iter().position(|known| known.relay == from);
+        let Some(at) = known else { return add(&context.counts.dropped, 1) };
+        let collector = &mut self.collections[at].collector;
         match message {
             Message::StoredMessage(stored_message) => {
                 collector.handle_stored_message(now.steady, &stored_message)
@@ -255,57 +260,48 @@ impl Engine {
             Message::Remaining(remaining) => collector.handle_remaining(now.steady, &remaining),
             _ => {}
         }
-        while let Some(mut stored_message) =
-            self.rendezvous_client.collections[at].collector.poll_stored_message()
-        {
-            self.open_stored_message(now, &mut stored_message);
+        while let Some(mut stored_message) = self.collections[at].collector.poll_stored_message() {
+            self.open_stored_message(context, now, &mut stored_message);
         }
     }
 
-    fn open_stored_message(&mut self, now: Now, stored_message: &mut [u8]) {
-        let RendezvousClient { opener, ends, replayed, .. } = &mut self.rendezvous_client;
-        let rules = (&self.access, &*self.trust);
+    fn open_stored_message(&mut self, context: &Context, now: Now, stored_message: &mut [u8]) {
+        let Self { opener, ends, replayed, .. } = self;
+        let rules = (&context.access, &*context.trust);
         let opened = opener.open(now.unix, stored_message, |head| judge(rules, now.unix, head));
         match opened {
             Ok(Opened::StoredHeader) => {}
             Ok(Opened::Packet { flow, to, payload }) => {
-                let mark = self.config.delivery_mark();
+                let mark = context.config.delivery_mark();
                 match end_of(ends, now, flow, (to, mark)) {
-                    Some(local) => local.push(&self.counts, None, to.into(), payload),
-                    None => add(&self.counts.dropped, 1),
+                    Some(local) => local.push(&context.counts, None, to.into(), payload),
+                    None => add(&context.counts.dropped, 1),
                 }
             }
             Err(Refused::Replayed) => *replayed += 1,
             Err(refusal) => {
                 tracing::debug!(%refusal, "stored message refused");
-                add(&self.counts.dropped, 1);
+                add(&context.counts.dropped, 1);
             }
         }
     }
 
     /// Checks the senders of packets that have waited again, by the current rules.
-    pub(super) fn judge_senders_again(&mut self, now: Now) {
-        let rules = (&self.access, &*self.trust);
-        self.rendezvous_client.opener.judge_again(|head| judge(rules, now.unix, head));
+    pub(super) fn judge_senders_again(&mut self, context: &Context, now: Now) {
+        let rules = (&context.access, &*context.trust);
+        self.opener.judge_again(|head| judge(rules, now.unix, head));
     }
 
     /// Uses the current grant in deposits from now on.
-    pub(super) fn deposit_under_grant(&mut self) {
-        let Some(grant) = &self.config.grant else { return };
-        let senders =
-            self.rendezvous_client.lines.iter_mut().filter_map(|line| line.sender.as_mut());
+    pub(super) fn deposit_under_grant(&mut self, context: &Context) {
+        let Some(grant) = &context.config.grant else { return };
+        let senders = self.lines.iter_mut().filter_map(|line| line.sender.as_mut());
         senders.for_each(|sender| sender.sealer.set_grant(grant.as_bytes()));
     }
 
-    /// Returns the neighbour's identity if it has shown a grant: it may deposit packets here, and
-    /// collect its own.
-    fn granted(&self, peer: PeerId) -> Option<PublicIdentity> {
-        self.sessions.grant_of(peer).and_then(|_| self.sessions.identity_of(peer))
-    }
-
     /// Stores a packet, at a relay.
-    fn store_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
-        let answer = match (self.shared.message_store(), self.granted(from)) {
+    fn store_deposit(&mut self, context: &Context, now: Now, from: PeerId, deposit: &Deposit<'_>) {
+        let answer = match (context.shared.message_store(), granted(context, from)) {
             (Some(mut message_store), Some(sender)) => {
                 message_store.deposit(now.steady, sender, deposit)
             }
@@ -313,110 +309,70 @@ impl Engine {
         };
         match answer {
             Some(deposited) => {
-                self.rendezvous_client.answers.insert((from, deposited.stream), deposited);
+                self.answers.insert((from, deposited.stream), deposited);
             }
-            None => add(&self.counts.dropped, 1),
+            None => add(&context.counts.dropped, 1),
         }
-    }
-
-    /// Sends a receiver its stored packets, at a relay.
-    fn hand_out(&mut self, now: Now, from: PeerId, collect: &Collect) {
-        let (mut messages, mut ends) = (Vec::new(), Vec::new());
-        let remaining = match (self.shared.message_store(), self.granted(from)) {
-            (Some(mut message_store), Some(owner)) => {
-                message_store.collect(now.steady, owner, collect, |stored_message| {
-                    Message::StoredMessage(stored_message).write(&mut messages);
-                    ends.push(messages.len());
-                })
-            }
-            _ => None,
-        };
-        let Some(remaining) = remaining else { return add(&self.counts.dropped, 1) };
-        // The store is unlocked for other threads while these are sealed.
-        let mut begin = 0;
-        for end in ends {
-            let message = &messages[std::mem::replace(&mut begin, end)..end];
-            Self::post(&mut self.sockets, &mut self.sessions, from, message);
-        }
-        self.send_message(from, &Message::Remaining(remaining));
     }
 
     /// Sends the replies, deposits and requests that are due.
-    pub(super) fn drive_rendezvous(&mut self, now: Now) {
-        for ((peer, _), deposited) in std::mem::take(&mut self.rendezvous_client.answers) {
-            self.send_message(peer, &Message::Deposited(deposited));
+    pub(super) fn drive(&mut self, context: &mut Context, now: Now) {
+        for ((peer, _), deposited) in std::mem::take(&mut self.answers) {
+            context.send_message(peer, &Message::Deposited(deposited));
         }
-        let Self { rendezvous_client, sockets, sessions, scratch, .. } = self;
-        let mut post = |relay: PeerId, message: &Message<'_>| {
-            scratch.clear();
-            message.write(scratch);
-            Self::post(sockets, sessions, relay, scratch);
-        };
-        for line in rendezvous_client.lines.iter_mut().filter(|line| line.is_open) {
+        for line in self.lines.iter_mut().filter(|line| line.is_open) {
             let Some(sender) = &mut line.sender else { continue };
             while let Some(deposit) = sender.depositor.poll_deposit(now.steady) {
-                post(line.relay, &Message::Deposit(deposit));
+                context.send_message(line.relay, &Message::Deposit(deposit));
             }
         }
-        for collection in rendezvous_client.collections.iter_mut().filter(|known| known.is_open) {
+        for collection in self.collections.iter_mut().filter(|known| known.is_open) {
             if let Some(collect) = collection.collector.poll_collect(now.steady) {
-                post(collection.relay, &Message::Collect(collect));
+                context.send_message(collection.relay, &Message::Collect(collect));
             }
         }
     }
 
     /// Does the periodic work: receivers, expiry, counts, sockets.
-    pub(super) fn maintain_rendezvous(&mut self, now: Now) {
-        self.maintain_store(now);
-        self.name_recipients();
-        let is_due = now.steady >= self.rendezvous_client.next_ping;
-        for line in &mut self.rendezvous_client.lines {
-            line.is_open = self.sessions.is_open(line.relay);
+    pub(super) fn maintain(&mut self, context: &mut Context, members: &MemberTable, now: Now) {
+        maintain_store(context, now);
+        self.name_recipients(context, members);
+        let is_due = now.steady >= self.next_ping;
+        for line in &mut self.lines {
+            line.is_open = context.sessions.is_open(line.relay);
             let Some(sender) = &mut line.sender else { continue };
             sender.depositor.handle_timeout(now.steady);
             let counts = sender.depositor.counts();
             let before = std::mem::replace(&mut sender.counted, counts);
-            add(&self.counts.deposited, counts.deposited - before.deposited);
-            add(&self.counts.expired, counts.expired - before.expired);
+            add(&context.counts.deposited, counts.deposited - before.deposited);
+            add(&context.counts.expired, counts.expired - before.expired);
         }
-        for collection in &mut self.rendezvous_client.collections {
-            collection.is_open = self.sessions.is_open(collection.relay);
+        for collection in &mut self.collections {
+            collection.is_open = context.sessions.is_open(collection.relay);
         }
-        self.rendezvous_client.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
+        self.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
         if is_due {
-            self.rendezvous_client.next_ping = now.steady + PING_INTERVAL;
-            self.ping_rendezvous(now);
+            self.next_ping = now.steady + PING_INTERVAL;
+            self.ping_relays(context, now);
         }
     }
 
     /// Pings the relays: one that has restarted does not know the session, which shows when it does
     /// not answer.
-    fn ping_rendezvous(&mut self, now: Now) {
+    fn ping_relays(&self, context: &mut Context, now: Now) {
         let waits =
             |line: &&Line| line.sender.as_ref().is_some_and(|sender| !sender.depositor.is_empty());
-        let lines = self.rendezvous_client.lines.iter().filter(waits).map(|line| line.relay);
-        let collections = self.rendezvous_client.collections.iter().map(|known| known.relay);
+        let lines = self.lines.iter().filter(waits).map(|line| line.relay);
+        let collections = self.collections.iter().map(|known| known.relay);
         for relay in lines.chain(collections) {
-            if let Some(link) = self.sessions.link_of(relay) {
-                self.sessions.ping(now, relay, link);
-            }
+            context.ping(now, relay);
         }
-    }
-
-    fn maintain_store(&mut self, now: Now) {
-        let Some(mut message_store) = self.shared.idle_store() else { return };
-        message_store.handle_timeout(now.steady);
-        let tally = message_store.take_tally();
-        add(&self.counts.deposited, tally.deposited);
-        add(&self.counts.collected, tally.collected);
-        add(&self.counts.expired, tally.expired);
-        add(&self.counts.evicted, tally.evicted);
     }
 
     /// Returns the status of the paths with deposits; what becomes of packets once the relay has
     /// them is not reported.
-    pub(super) fn report_rendezvous(&self) -> impl Iterator<Item = FlowStatus> {
-        self.rendezvous_client.lines.iter().map(|line| {
+    pub(super) fn report(&self) -> impl Iterator<Item = FlowStatus> {
+        self.lines.iter().map(|line| {
             let (why, resent) = match &line.sender {
                 None => ("the members do not know the remote gateway", 0),
                 Some(sender) if !line.is_open || sender.depositor.is_unanswered() => {
@@ -459,4 +415,42 @@ fn end_of(
     let end = ends.get_mut(&flow)?;
     end.used = now.steady;
     Some(&mut end.local)
+}
+
+/// Returns the neighbour's identity if it has shown a grant: it may deposit packets here, and
+/// collect its own.
+fn granted(context: &Context, peer: PeerId) -> Option<PublicIdentity> {
+    context.sessions.grant_of(peer).and_then(|_| context.sessions.identity_of(peer))
+}
+
+/// Sends a receiver its stored packets, at a relay.
+fn hand_out(context: &mut Context, now: Now, from: PeerId, collect: &Collect) {
+    let (mut messages, mut ends) = (Vec::new(), Vec::new());
+    let remaining = match (context.shared.message_store(), granted(context, from)) {
+        (Some(mut message_store), Some(owner)) => {
+            message_store.collect(now.steady, owner, collect, |stored_message| {
+                Message::StoredMessage(stored_message).write(&mut messages);
+                ends.push(messages.len());
+            })
+        }
+        _ => None,
+    };
+    let Some(remaining) = remaining else { return add(&context.counts.dropped, 1) };
+    // The store is unlocked for other threads while these are sealed.
+    let mut begin = 0;
+    for end in ends {
+        let message = &messages[std::mem::replace(&mut begin, end)..end];
+        context.post(from, message);
+    }
+    context.send_message(from, &Message::Remaining(remaining));
+}
+
+fn maintain_store(context: &Context, now: Now) {
+    let Some(mut message_store) = context.shared.idle_store() else { return };
+    message_store.handle_timeout(now.steady);
+    let tally = message_store.take_tally();
+    add(&context.counts.deposited, tally.deposited);
+    add(&context.counts.collected, tally.collected);
+    add(&context.counts.expired, tally.expired);
+    add(&context.counts.evicted, tally.evicted);
 }

@@ -17,36 +17,15 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 use super::ends::{Carrier, Choice, Selection};
 use super::groups::Group;
 use super::local::Local;
-use super::mtu::Mtus;
-use super::services::SELF;
-use super::{DEAD_AFTER, Engine};
+use super::neighbours::RouteTarget;
+use super::refusals::Refused;
+use super::remotes::RemoteEndpoint;
+use super::{Engine, nobody};
 use crate::NodeError;
 
 /// Interval of the tries to open an overlay path. Chosen: the opening and the first ping take two
 /// round trips, and a path has to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
-
-/// Silence after which a remote endpoint counts as gone. Chosen: four pings over each path, so that
-/// datagrams take the original path again within a second.
-const GONE_AFTER: Duration = Duration::from_millis(800);
-
-/// A remote endpoint, and the state of the paths to it.
-#[derive(Debug, Default)]
-pub(super) struct RemoteEndpoint {
-    /// The overlay path to it on which a message came last.
-    pub(super) label: Option<u32>,
-    overlay_last_received: Option<Timestamp>,
-    internet_last_received: Option<Timestamp>,
-    /// The MTUs of both paths.
-    pub(super) mtus: Mtus,
-    /// The smoothed round trip of the Internet path, and that over the relays.
-    pub(super) round_trip: Option<Duration>,
-    pub(super) overlay_round_trip: Option<Duration>,
-    /// The round trip between it and the relay near it, if it is known.
-    pub(super) access: Option<Duration>,
-    /// The relays that were tried last, and until when no others are tried.
-    tried: Option<(Vec<Hop>, Timestamp)>,
-}
 
 /// The relation of a route to others.
 #[derive(Debug)]
@@ -82,12 +61,6 @@ pub(crate) struct Route {
     pub(super) sent: [u64; 2],
     /// Conversations by application, address of this host, and destination.
     pub(super) sources: BTreeMap<(Target, SocketAddr), u32>,
-}
-
-/// Returns the target of a route while its remote endpoint is not known. No session has this
-/// number.
-pub(super) fn nobody() -> PeerId {
-    SELF.into()
 }
 
 impl Route {
@@ -206,6 +179,61 @@ impl Engine {
         Ok(id)
     }
 
+    pub(super) fn update_all_routes(&mut self, now: Now) {
+        let routes: Vec<u32> = self.routes.ids().collect();
+        for id in routes {
+            if self.update_route(now, id).is_none() {
+                tracing::warn!("a route stays as it was: there are too many neighbours");
+            }
+        }
+    }
+
+    /// Updates a route to its policy's current target; `None` when there is no room for another
+    /// neighbour.
+    pub(super) fn update_route(&mut self, now: Now, id: u32) -> Option<()> {
+        let leads = |route: &&Route| !matches!(route.part, Part::Head(_));
+        let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
+        let RouteTarget { remote, relays, remote_access } =
+            self.neighbours.members.resolve(&route.delivery);
+        let hops: Vec<Hop> = relays.iter().chain(&remote).copied().collect();
+        let (remote, relays, hops) = if self.would_loop(id, &hops) {
+            (None, Vec::new(), Vec::new())
+        } else {
+            (remote, relays, hops)
+        };
+        let (remote_before, first_before) = (route.remote, route.first());
+        let is_as_before = hops == route.hops();
+        let first = match relays.first() {
+            Some(hop) => Some(self.leg_to(now, *hop)?),
+            None => None,
+        };
+        let peer = match remote {
+            Some(hop) => self.leg_to(now, hop)?,
+            None => nobody(),
+        };
+        if is_as_before && (peer, first) == (remote_before, first_before) {
+            self.set_access(remote_before, remote_access);
+            return Some(());
+        }
+        self.point(now, id, (peer, first, hops));
+        self.set_access(peer, remote_access);
+        [Some(remote_before), first_before]
+            .into_iter()
+            .flatten()
+            .for_each(|gone| self.leave_leg(now, gone));
+        Some(())
+    }
+
+    fn set_access(&mut self, remote: PeerId, round_trip: Option<Duration>) {
+        if let Some(remote) = self.remotes.get_mut(&remote) {
+            remote.access = round_trip;
+        }
+    }
+
+    fn leg_to(&mut self, now: Now, hop: Hop) -> Option<PeerId> {
+        self.neighbours.leg_to(&mut self.context, now, hop)
+    }
+
     /// Points a route to a remote endpoint over `hops`, of which that is the last.
     pub(super) fn point(
         &mut self,
@@ -219,7 +247,7 @@ impl Engine {
         (route.first, route.hops, route.next_open) = (first, hops, now.steady);
         if before == remote {
             let label = self.remotes.get_mut(&remote).and_then(RemoteEndpoint::leave_path);
-            label.into_iter().for_each(|label| self.drop_label(label));
+            label.into_iter().for_each(|label| self.forwarding.labels.drop_label(label));
             end.into_iter().for_each(|end| self.services.ends.measure_again(end));
             return;
         }
@@ -235,9 +263,9 @@ impl Engine {
         if remote == nobody() {
             return;
         }
-        self.remotes.entry(remote).or_default();
+        self.remotes.add(remote);
         let end = choice
-            .and_then(|choice| self.new_end(now, remote, (carriage, copies, carrier), choice));
+            .and_then(|choice| self.new_end(now, (remote, carriage, copies, carrier), choice));
         if let Some(route) = self.routes.get_mut(id) {
             route.end = end;
         }
@@ -250,41 +278,21 @@ impl Engine {
         link: Link,
         (round_trip, bytes): (Duration, usize),
     ) {
-        if let Link::Internet(_) = link {
-            if !self.is_of_its_address(peer, link) {
-                return;
-            }
-            self.several.note_answer(now.steady, peer, round_trip);
-            self.members.note_answer(now.steady, peer, round_trip);
-        }
-        let smooth = |before: Option<Duration>| match before {
-            Some(before) => (before * 7 + round_trip) / 8,
-            None => round_trip,
-        };
-        if let Some(remote) = self.remotes.get_mut(&peer) {
-            let last_received = match link {
-                Link::Internet(_) => &mut remote.internet_last_received,
-                Link::Overlay(_) => &mut remote.overlay_last_received,
-            };
-            *last_received = Some(now.steady);
-            remote.mtus.arrived(link, bytes);
-        }
-        if let Link::Overlay(_) = link {
-            self.refusals.path_answers(peer);
-        }
-        match (self.remotes.get_mut(&peer), link) {
-            (Some(remote), Link::Overlay(_)) => {
-                remote.overlay_round_trip = Some(smooth(remote.overlay_round_trip));
-            }
-            (Some(remote), Link::Internet(_)) => {
-                remote.round_trip = Some(smooth(remote.round_trip))
-            }
-            (None, _) => {
-                let leg = smooth(self.leg_round_trips.get(&peer).copied());
-                if self.sessions.is_ours(peer) {
-                    self.leg_round_trips.insert(peer, leg);
+        match link {
+            Link::Internet(_) => {
+                let neighbours = &mut self.neighbours;
+                if !neighbours.note_answer(&self.context, now, (peer, link), round_trip) {
+                    return;
                 }
             }
+            Link::Overlay(_) => self.refusals.clear(peer, Refused::Path),
+        }
+        match self.remotes.get_mut(&peer) {
+            Some(remote) => remote.note_answer(now, link, (round_trip, bytes)),
+            None if self.context.sessions.is_ours(peer) => {
+                self.neighbours.legs.note_round_trip(peer, round_trip);
+            }
+            None => {}
         }
     }
 
@@ -313,7 +321,7 @@ impl Engine {
                 up += 1;
                 continue;
             }
-            if now.steady >= route.next_open && self.sessions.is_open(first) {
+            if now.steady >= route.next_open && self.context.sessions.is_open(first) {
                 let was_tried_last = remote.is_some_and(|remote| remote.has_tried(&route.hops));
                 due.push((was_tried_last, at, first));
             }
@@ -327,7 +335,7 @@ impl Engine {
                 self.open_route(now, at, first);
             }
         }
-        self.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
+        self.context.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
     }
 
     fn open_route(&mut self, now: Now, at: u32, first: PeerId) {
@@ -340,78 +348,17 @@ impl Engine {
         let sealed = match sealer.seal(now.unix, Nonce::from_entropy(nonce), &request) {
             Ok(sealed) => sealed,
             Err(error) => {
-                limited!(warn, self.refusal_lines, None, %error, "no overlay path");
+                limited!(warn, self.context.refusal_lines, None, %error, "no overlay path");
                 return;
             }
         };
         let (remote, tried) = (route.remote, (route.hops.clone(), route.next_open));
-        let Some(label) = self.new_path(now, first) else { return };
-        let old = self.remotes.get_mut(&remote).and_then(|remote| {
-            remote.tried = Some(tried);
-            remote.label.replace(label)
-        });
+        let Some(label) = self.forwarding.labels.open(now.steady, first) else { return };
+        let old = self.remotes.get_mut(&remote);
+        let old = old.and_then(|remote| remote.try_path(label, tried));
         if let Some(old) = old {
-            self.drop_label(old);
+            self.forwarding.labels.drop_label(old);
         }
-        self.send_message(first, &Message::Open { label, header: &sealed.bytes });
-    }
-}
-
-impl RemoteEndpoint {
-    /// Returns whether it answers over any path.
-    pub(super) fn is_there(&self, now: Now) -> bool {
-        let last_received = self.internet_last_received.max(self.overlay_last_received);
-        last_received.is_some_and(|at| now.steady.since(at) < GONE_AFTER)
-    }
-
-    /// Moves it to another of its addresses, which was measured.
-    pub(super) fn is_elsewhere(&mut self, now: Now, round_trip: Option<Duration>) {
-        (self.internet_last_received, self.round_trip) = (Some(now.steady), round_trip);
-        self.mtus.internet.begin_again(now.steady);
-    }
-
-    /// Records a path along which relays serve a flow, and which has not answered here yet: it
-    /// counts as alive until its answer is due.
-    pub(super) fn presume_path(&mut self, now: Now, label: u32) {
-        if self.overlay_last_received.is_none() {
-            (self.label, self.overlay_last_received) = (Some(label), Some(now.steady));
-        }
-    }
-
-    /// Leaves the path, since other relays are to be used. Returns its label, which the caller has
-    /// to drop.
-    fn leave_path(&mut self) -> Option<u32> {
-        (self.overlay_last_received, self.overlay_round_trip, self.tried) = (None, None, None);
-        self.label.take()
-    }
-
-    /// Returns whether a path was requested just now: it has its time to answer, and serves all
-    /// that goes there.
-    fn is_trying(&self, now: Now) -> bool {
-        self.tried.as_ref().is_some_and(|(_, until)| now.steady < *until)
-    }
-
-    /// Returns whether the path requested last goes over these relays.
-    fn has_tried(&self, hops: &[Hop]) -> bool {
-        self.tried.as_ref().is_some_and(|(tried, _)| tried == hops)
-    }
-
-    /// Stops waiting for the answer to an opening over these relays.
-    fn may_try_again(&mut self, now: Now, hops: &[Hop]) {
-        if let Some((_, until)) = self.tried.as_mut().filter(|(tried, _)| tried == hops) {
-            *until = now.steady;
-        }
-    }
-
-    pub(super) fn is_alive(&self, now: Now) -> bool {
-        self.is_internet_alive(now) || self.is_overlay_alive(now)
-    }
-
-    pub(super) fn is_internet_alive(&self, now: Now) -> bool {
-        self.internet_last_received.is_some_and(|at| now.steady.since(at) < DEAD_AFTER)
-    }
-
-    pub(super) fn is_overlay_alive(&self, now: Now) -> bool {
-        self.overlay_last_received.is_some_and(|at| now.steady.since(at) < DEAD_AFTER)
+        self.context.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 }

@@ -16,28 +16,30 @@ impl Engine {
     /// Applies the rules, the identities and the grant of `config` from now on; its other settings
     /// are those already in force.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
-        self.config = config;
-        self.access.set_policy(self.config.known_policy());
-        self.verifier.set_identities(&identities(&self.config));
-        self.sessions.set_identities(identities(&self.config));
-        self.rendezvous_client.set_identities(identities(&self.config));
+        self.context.config = config;
+        self.context.access.set_policy(self.context.config.known_policy());
+        self.forwarding.verifier().set_identities(&identities(&self.context.config));
+        self.context.sessions.set_identities(identities(&self.context.config));
+        self.rendezvous.set_identities(identities(&self.context.config));
         let known: Vec<Hop> = self.routes.values().flat_map(Route::hops).copied().collect();
         self.know_neighbours(&known);
-        self.know_members();
-        self.trust = Arc::new(trust(&self.config));
-        self.verifier.set_trust(Arc::clone(&self.trust));
-        self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());
-        if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.config.grant) {
+        self.context.access.add_relays(self.neighbours.members.addresses());
+        self.context.trust = Arc::new(trust(&self.context.config));
+        self.forwarding.verifier().set_trust(Arc::clone(&self.context.trust));
+        self.context
+            .sessions
+            .set_trust(Arc::clone(&self.context.trust), self.context.config.neighbours.clone());
+        if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.context.config.grant) {
             // It was checked, and the identity stays the same.
             let _taken = sealer.set_grant(grant.clone());
-            self.sessions.set_shown(now, grant);
-            self.deposit_under_grant();
+            self.context.sessions.set_shown(now, grant);
+            self.rendezvous.deposit_under_grant(&self.context);
         }
         // Sessions that have ended take their paths and conversations along.
         self.dispatch(now);
-        let paths = self.drop_refused_paths();
+        let paths = self.forwarding.drop_refused(&self.context);
         let conversations = self.drop_refused_conversations(now, |_| true);
-        self.judge_senders_again(now);
+        self.rendezvous.judge_senders_again(&self.context, now);
         if paths + conversations > 0 {
             tracing::info!(paths, conversations, "packets: ended, since rules allow them no more");
         }
@@ -45,7 +47,7 @@ impl Engine {
 
     /// Forbids delivery of packets to the addresses of these relays and remote endpoints.
     pub(super) fn know_neighbours(&mut self, hops: &[Hop]) {
-        self.access.add_relays(hops.iter().map(|hop| hop.address));
+        self.context.access.add_relays(hops.iter().map(|hop| hop.address));
     }
 
     /// Ends the conversations with some remote endpoints that the rules no longer allow; returns

@@ -11,21 +11,23 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use tradewind_grant::PublicIdentity;
-use tradewind_packet::egress::EgressFlow;
+use tradewind_net::entropy;
+use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow};
 use tradewind_packet::event::DropReason;
 use tradewind_packet::id::{FlowNumber, Peer, Tenant};
-use tradewind_packet::ingress::{Beside, IngressFlow};
+use tradewind_packet::ingress::{Acknowledging, Beside, Ingress, IngressConfig, IngressFlow};
+use tradewind_packet::label::Place;
 use tradewind_packet::message::{Message, Service};
-use tradewind_packet::session::{Now, OVERHEAD, PeerId};
-use tradewind_plan::service::RelayUsage;
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use super::Engine;
-use super::accounting::Role;
-use super::paths::Along;
-use super::services::{SELF, Services};
+use super::context::Context;
+use super::forwarding::Forwarding;
+use super::{AROUND_MESSAGE, SELF};
+use crate::config::NodeConfig;
 use crate::counts::add;
 
 /// Most flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
@@ -36,45 +38,41 @@ const MOST_FOR_ONE: usize = 1024;
 /// Silence after which a flow is no longer served. Chosen: as for labels.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Bytes of headers around a datagram when it is billed: UDP and IPv4; around a message, the
-/// session's seal as well.
-pub(super) const AROUND_DATAGRAM: usize = 28;
-pub(super) const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
-
-/// A node's place on a path, seen in the direction of a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The gateway that opened the path.
-    pub(super) gateway: PublicIdentity,
-    /// Set if packets come from an endpoint.
-    pub(super) is_first: bool,
-    /// Set if packets go to an endpoint.
-    pub(super) is_last: bool,
-}
-
-impl Place {
-    /// Returns the place seen in the other direction.
-    pub(super) fn back(self) -> Self {
-        Self { is_first: self.is_last, is_last: self.is_first, ..self }
-    }
-}
-
 /// Silence after which a path is replaced by one that contradicts it. Chosen: of three messages one
 /// may get lost.
 const REPLACEABLE_AFTER: Duration = Duration::from_secs(3);
 /// Most paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
 
+/// The flows that this node serves, and the state machines that serve them.
+pub(super) struct Serving {
+    ingress: Ingress,
+    egress: Egress,
+    served: BTreeMap<FlowNumber, Served>,
+    tenants: BTreeMap<PublicIdentity, Tenancy>,
+    next_tenant: u32,
+}
+
+/// A request to serve a flow along the path of a label.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AskedFor {
+    pub(super) label: u32,
+    pub(super) flow: FlowNumber,
+    pub(super) service: Service,
+    /// Set if the flow is a group's, and joins those of other paths.
+    pub(super) is_join: bool,
+}
+
 /// A gateway whose flows are served here, as a tenant of its own.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tenancy {
+struct Tenancy {
     tenant: Tenant,
     flows: usize,
 }
 
 /// A flow that is served here.
 #[derive(Debug, Clone)]
-pub(super) struct Served {
+struct Served {
     /// The gateway along whose paths it comes.
     gateway: PublicIdentity,
     /// The orders along its paths, with the time of their last message: one, or those of a group.
@@ -111,7 +109,7 @@ impl Served {
     }
 
     /// Returns the neighbours before and after this node on its paths.
-    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> {
+    fn neighbours(&self) -> impl Iterator<Item = PeerId> {
         self.orders.iter().flat_map(|(order, _)| [order.before, order.after])
     }
 
@@ -164,113 +162,184 @@ impl Served {
     }
 }
 
-impl Engine {
-    /// Handles a neighbour's request to serve a flow that comes along the path of `label`, alone or
-    /// joining others.
-    pub(super) fn serve(
+impl Serving {
+    /// Returns no served flows, and state machines that serve.
+    ///
+    /// # Errors
+    /// When the system has no entropy.
+    pub(super) fn new(config: &NodeConfig) -> io::Result<Self> {
+        Ok(Self {
+            ingress: Ingress::new(IngressConfig {
+                coding: config.services.coding,
+                acknowledging: Some(Acknowledging::default()),
+                // Another process may have served under this identity before, by another clock.
+                first_block: u64::from_be_bytes(entropy::bytes()?) / 2,
+            }),
+            egress: Egress::new(EgressConfig::default()),
+            served: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            next_tenant: 0,
+        })
+    }
+
+    /// Returns the neighbours of flows.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> {
+        self.served.values().flat_map(Served::neighbours)
+    }
+
+    /// Returns the earliest deadline of the state machines.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        let all = [self.ingress.poll_timeout(), self.egress.poll_timeout()];
+        all.into_iter().flatten().map(|(at, _)| at).min()
+    }
+
+    /// Runs the state machines' timers.
+    pub(super) fn handle_timeout(&mut self, now: Now) {
+        self.ingress.handle_timeout(now.steady);
+        self.egress.handle_timeout(now.steady);
+    }
+
+    /// Passes a service's message to its state machine.
+    pub(super) fn handle_message(
         &mut self,
+        context: &Context,
         now: Now,
         from: PeerId,
-        (label, flow, service): (u32, FlowNumber, Service),
-        is_join: bool,
+        message: Message<'_>,
     ) {
-        let Some(Along { place, next }) = self.along(now, from, label) else {
-            return add(&self.counts.dropped, 1);
-        };
-        let Some((after, next)) = next else {
-            return self.served_to_here(now, (label, flow, service), place);
-        };
-        let Some(place) = place else { return add(&self.counts.dropped, 1) };
+        let (now, from) = (now.steady, Peer::from(from));
+        match message {
+            Message::Copy { .. } => {
+                let beside = Beside { name: SELF, egress: &mut self.egress };
+                self.ingress.handle_message_beside(now, from, message, beside);
+            }
+            Message::Presence { .. } => self.ingress.handle_message(now, from, message),
+            Message::Source(_)
+            | Message::Repair(_)
+            | Message::Nack(_)
+            | Message::HelpAnswer { .. }
+            | Message::Keepalive { is_answer: false, .. } => {
+                self.egress.handle_message(now, from, message);
+            }
+            _ => add(&context.counts.dropped, 1),
+        }
+    }
+
+    /// Sends the output of the state machines, and counts.
+    pub(super) fn drive(&mut self, context: &mut Context, now: Now) {
+        let Self { ingress, egress, served, .. } = self;
+        while let Some(sent) = ingress.poll_transmit() {
+            if sent.to == SELF {
+                egress.handle_datagram(now.steady, SELF, sent.bytes);
+            } else {
+                charge(served, 0, sent.bytes);
+                context.post(sent.to.into(), sent.bytes);
+            }
+        }
+        while let Some(sent) = egress.poll_transmit() {
+            if sent.to == SELF {
+                ingress.handle_datagram(now.steady, SELF, sent.bytes);
+            } else {
+                charge(served, 1, sent.bytes);
+                context.post(sent.to.into(), sent.bytes);
+            }
+        }
+        while let Some(event) = ingress.poll_event().or_else(|| egress.poll_event()) {
+            context.counts.count(event);
+        }
+    }
+
+    /// Handles a neighbour's request to serve a flow that comes along the path of `label`, alone or
+    /// joining others, and that goes on from here.
+    pub(super) fn serve(
+        &mut self,
+        (context, forwarding): (&mut Context, &mut Forwarding),
+        now: Now,
+        (from, order): (PeerId, AskedFor),
+        (place, (after, next)): (Option<Place>, (PeerId, u32)),
+    ) {
+        let AskedFor { label, flow, service, is_join } = order;
+        let Some(place) = place else { return add(&context.counts.dropped, 1) };
         if service == Service::Direct {
-            return self.forward_leaving(place, (next, after), flow);
+            return self.forward_leaving(context, place, (next, after), flow);
         }
         let order = Order { place, service, before: from, after };
-        if !self.serve_here(now, flow, order, is_join) {
-            return add(&self.counts.dropped, 1);
+        if !self.serve_here(context, now, flow, (order, is_join)) {
+            return add(&context.counts.dropped, 1);
         }
         if service == Service::Forwarding && !is_join {
-            let bytes = self.take_uncharged(label);
-            if let Some(served) = self.services.served.get_mut(&flow) {
+            let bytes = forwarding.labels.take_uncharged(label);
+            if let Some(served) = self.served.get_mut(&flow) {
                 served.sent[usize::from(place.is_last)] += bytes;
             }
         }
         let (path, label) = (label, next);
         if is_join {
-            self.send_message(after, &Message::Join { label, flow, service })
+            context.send_message(after, &Message::Join { label, flow, service })
         } else {
-            self.send_message(after, &Message::Serve { label, flow, service })
+            context.send_message(after, &Message::Serve { label, flow, service })
         }
         if let (Some((before, label)), Some(served)) =
-            (self.backwards(path), self.services.served.get(&flow))
+            (forwarding.labels.backwards(path), self.served.get(&flow))
         {
             let [to_relays, to_endpoints] = served.sent;
-            let prices = &self.config.services;
+            let prices = &context.config.services;
             let cost = prices.to_relays.cost_of(Bytes::new(to_relays))
                 + prices.to_endpoints.cost_of(Bytes::new(to_endpoints));
             let (is_egress, bytes) = (!place.is_first, to_relays + to_endpoints);
             let nano_usd = (cost.as_usd() * 1e9).round() as u64;
-            self.send_message(before, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
+            context
+                .send_message(before, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
         }
     }
 
     /// Forwards to the next node that a flow served here is left to the Internet. Its cached copies
     /// stay for receivers that miss them, until it has been idle for long.
-    fn forward_leaving(&mut self, place: Place, (label, after): (u32, PeerId), flow: FlowNumber) {
-        let served = self.services.served.get(&flow);
-        if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
-            return add(&self.counts.dropped, 1);
-        }
-        self.send_message(after, &Message::Serve { label, flow, service: Service::Direct });
-    }
-
-    /// Handles a report of a relay on the path of `label` on what it has sent for a flow.
-    pub(super) fn bill(
-        &mut self,
-        now: Now,
-        from: PeerId,
-        label: u32,
-        (flow, is_egress, bytes, nano_usd): (FlowNumber, bool, u64, u64),
+    fn forward_leaving(
+        &self,
+        context: &mut Context,
+        place: Place,
+        (label, after): (u32, PeerId),
+        flow: FlowNumber,
     ) {
-        match self.along(now, from, label) {
-            Some(Along { next: Some((next, label)), .. }) => {
-                self.send_message(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
-            }
-            Some(Along { next: None, .. }) => {
-                let role = if is_egress { Role::Egress } else { Role::Ingress };
-                let bill = (role, RelayUsage { bytes, nano_usd });
-                let relay = (from, self.sessions.identity_of(from));
-                self.services.ends.take_bill(now.steady, relay, flow, bill);
-                self.take_group_bill(now.steady, (label, flow), bill);
-            }
-            None => add(&self.counts.dropped, 1),
+        let served = self.served.get(&flow);
+        if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
+            return add(&context.counts.dropped, 1);
         }
+        context.send_message(after, &Message::Serve { label, flow, service: Service::Direct });
     }
 
     /// Begins or continues to serve a flow; `false` when it may not be served.
-    fn serve_here(&mut self, now: Now, flow: FlowNumber, order: Order, is_join: bool) -> bool {
+    fn serve_here(
+        &mut self,
+        context: &Context,
+        now: Now,
+        flow: FlowNumber,
+        (order, is_join): (Order, bool),
+    ) -> bool {
         let Order { place, service, .. } = order;
         let is_possible = match service {
             Service::Direct => false,
             Service::Coding => !is_join,
             Service::Forwarding | Service::Caching => true,
         };
-        let is_allowed = match self.services.served.get(&flow) {
+        let is_allowed = match self.served.get(&flow) {
             Some(known) => known.gateway == place.gateway,
             None => self.has_capacity_for(place.gateway),
         };
         if !is_possible || !is_allowed || !(place.is_first || place.is_last) {
             return false;
         }
-        if !self.services.served.contains_key(&flow) {
+        if !self.served.contains_key(&flow) {
             self.tenancy(place.gateway).flows += 1;
         }
-        let served = self.services.served.entry(flow);
+        let served = self.served.entry(flow);
         match served.or_insert_with(|| Served::new(place.gateway)).take(now, order, is_join) {
             Some(false) => true,
             Some(true) => {
-                let is_served = self.set_served(flow).is_ok();
+                let is_served = self.set_served(context, flow).is_ok();
                 // Packets may have arrived before the request to serve them.
-                let Services { ingress, egress, .. } = &mut self.services;
+                let Self { ingress, egress, .. } = self;
                 egress.take_early(now.steady, flow);
                 ingress.take_early(now.steady, flow, Some(Beside { name: SELF, egress }));
                 is_served
@@ -280,8 +349,8 @@ impl Engine {
     }
 
     /// Configures the state machines for a flow as ordered.
-    fn set_served(&mut self, flow: FlowNumber) -> Result<(), DropReason> {
-        let Some(served) = self.services.served.get(&flow) else { return Ok(()) };
+    fn set_served(&mut self, context: &Context, flow: FlowNumber) -> Result<(), DropReason> {
+        let Some(served) = self.served.get(&flow) else { return Ok(()) };
         let (first, last) = (served.orders(|at| at.is_first), served.orders(|at| at.is_last));
         let is_group = served.is_group;
         let or_self = |is_here: bool, peer: PeerId| if is_here { SELF } else { peer.into() };
@@ -291,16 +360,16 @@ impl Engine {
                 sender: order.before.into(),
                 egress: egress(order),
                 tenant: self.tenancy(order.place.gateway).tenant,
-                sharing: self.config.services.sharing,
+                sharing: context.config.services.sharing,
                 most: order.service,
-                in_stream: self.config.services.in_stream,
+                in_stream: context.config.services.in_stream,
             };
             let egresses: BTreeSet<Peer> = first.iter().map(egress).collect();
             let egresses: Vec<Peer> = egresses.into_iter().collect();
             if is_group {
-                self.services.ingress.set_group(flow, ingress, &egresses)?
+                self.ingress.set_group(flow, ingress, &egresses)?
             } else {
-                self.services.ingress.set_flow(flow, ingress)?
+                self.ingress.set_flow(flow, ingress)?
             }
         }
         if let Some(order) = last.first() {
@@ -309,60 +378,59 @@ impl Engine {
             let egress = EgressFlow { ingress, receiver: order.after.into(), tenant };
             let receivers: Vec<Peer> = last.iter().map(|order| order.after.into()).collect();
             if is_group {
-                self.services.egress.set_group(flow, egress, &receivers)?
+                self.egress.set_group(flow, egress, &receivers)?
             } else {
-                self.services.egress.set_flow(flow, egress)?
+                self.egress.set_flow(flow, egress)?
             }
         }
         Ok(())
     }
 
     fn has_capacity_for(&self, gateway: PublicIdentity) -> bool {
-        let of_it = self.services.tenants.get(&gateway).map_or(0, |known| known.flows);
-        self.services.served.len() < MOST_SERVED && of_it < MOST_FOR_ONE
+        let of_it = self.tenants.get(&gateway).map_or(0, |known| known.flows);
+        self.served.len() < MOST_SERVED && of_it < MOST_FOR_ONE
     }
 
     fn tenancy(&mut self, gateway: PublicIdentity) -> &mut Tenancy {
-        let services = &mut self.services;
-        services.tenants.entry(gateway).or_insert_with(|| {
-            services.next_tenant += 1;
-            Tenancy { tenant: Tenant(services.next_tenant), flows: 0 }
+        self.tenants.entry(gateway).or_insert_with(|| {
+            self.next_tenant += 1;
+            Tenancy { tenant: Tenant(self.next_tenant), flows: 0 }
         })
     }
 
     /// Stops serving idle flows.
-    pub(super) fn maintain_served(&mut self, now: Now) {
+    pub(super) fn maintain(&mut self, context: &Context, now: Now) {
         let mut changed = Vec::new();
-        for (flow, served) in &mut self.services.served {
+        for (flow, served) in &mut self.served {
             if served.forget_idle(now) {
                 changed.push((*flow, served.orders.is_empty()));
             }
         }
         for (flow, is_over) in changed {
             // The rest of a group continues; the state machines have room for what they had.
-            self.services.ingress.remove_flow(flow);
-            self.services.egress.remove_flow(flow);
+            self.ingress.remove_flow(flow);
+            self.egress.remove_flow(flow);
             if is_over {
                 self.end_service(flow)
             } else {
-                let _served = self.set_served(flow);
+                let _served = self.set_served(context, flow);
             }
         }
     }
 
     fn end_service(&mut self, flow: FlowNumber) {
-        let Some(Served { gateway, .. }) = self.services.served.remove(&flow) else { return };
+        let Some(Served { gateway, .. }) = self.served.remove(&flow) else { return };
         let tenancy = self.tenancy(gateway);
         tenancy.flows -= 1;
         if tenancy.flows == 0 {
-            self.services.tenants.remove(&gateway);
+            self.tenants.remove(&gateway);
         }
     }
 }
 
 /// Charges the bytes of a message to the flows that it is sent for: `place` is 0 towards relays, 1
 /// towards endpoints.
-pub(super) fn charge(served: &mut BTreeMap<FlowNumber, Served>, place: usize, message: &[u8]) {
+fn charge(served: &mut BTreeMap<FlowNumber, Served>, place: usize, message: &[u8]) {
     let bytes = (message.len() + AROUND_MESSAGE) as u64;
     let mut charge = |flow: FlowNumber, bytes: u64| {
         if let Some(served) = served.get_mut(&flow) {

@@ -169,7 +169,7 @@ impl Hosts {
     }
 
     pub(super) fn hop(&mut self, number: u8) -> Hop {
-        let address = self.at(number).sockets.shared.port.address();
+        let address = self.at(number).context.sockets.shared.port.address();
         Hop { address, identity: identity(number).public() }
     }
 
@@ -212,7 +212,7 @@ impl Hosts {
             for (number, engine) in &mut self.engines {
                 engine.dispatch(self.now);
                 engine.flush();
-                while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
+                while self.batch.receive(&engine.context.sockets.shared.port).unwrap() > 0 {
                     is_quiet = false;
                     let (now, number, lossy) = (self.now, *number, &mut self.lossy);
                     let received = &mut self.received;
@@ -241,9 +241,10 @@ impl Hosts {
     /// Has an engine begin a leg and open a session over it.
     pub(super) fn connect(&mut self, from: u8, to: u8) -> PeerId {
         let (hop, now) = (self.hop(to), self.now);
-        let peer = self.at(from).leg(now, hop.identity, hop.address).unwrap();
+        let engine = self.at(from);
+        let peer = engine.neighbours.leg_to(&mut engine.context, now, hop).unwrap();
         self.exchange();
-        assert!(self.at(from).sessions.is_open(peer));
+        assert!(self.at(from).context.sessions.is_open(peer));
         peer
     }
 
@@ -270,8 +271,8 @@ impl Hosts {
         let request = Request { flow: &flow, destination: &destination, route: &route };
         let nonce = Nonce::from_entropy(entropy::bytes().unwrap());
         let sealed = sealer.seal(now.unix, nonce, &request).unwrap();
-        let label = engine.new_path(now, first).unwrap();
-        engine.send_message(first, &Message::Open { label, header: &sealed.bytes });
+        let label = engine.forwarding.labels.open(now.steady, first).unwrap();
+        engine.context.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 
     /// Registers a program's flow at an engine and returns its number.

@@ -20,16 +20,17 @@ use tradewind_grant::{DestinationRule, Target};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
-use tradewind_packet::id::{FlowNumber, PacketId};
+use tradewind_packet::id::PacketId;
 use tradewind_packet::message::{Message, Refusal, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
 use super::Engine;
 use super::conversations::{DatagramMeta, Inbound};
 use super::local::Local;
-use super::long::DatagramPaths;
-use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
-use super::routes::{RemoteEndpoint, Route};
+use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES, relay_bytes};
+use super::remotes::DatagramPaths;
+use super::remotes::RemoteEndpoint;
+use super::routes::Route;
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
@@ -38,12 +39,6 @@ use crate::ip;
 
 /// The longest packet, with the header before it.
 pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
-
-/// Bytes that relays add to a packet by service: a label and another seal, should a leg be sealed
-/// whole; a copy's header and seal; those of a repair packet of a block of ten.
-const FORWARDED_BYTES: usize = 34;
-const COPIED_BYTES: usize = 56;
-const CODED_BYTES: usize = 207;
 
 /// A device whose packets go to some ranges.
 pub(crate) struct TunnelLocal {
@@ -151,7 +146,7 @@ impl Engine {
     /// one delivered here.
     pub(crate) fn take_packet_of_tunnel(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let Some((from, to)) = ip::ends(packet).map(|(from, to)| (whole(from), whole(to))) else {
-            return add(&self.counts.refused, 1);
+            return add(&self.context.counts.refused, 1);
         };
         if let Some(at) = at {
             let meta = DatagramMeta { went_to: Some(to), ..DatagramMeta::by(from) };
@@ -159,7 +154,7 @@ impl Engine {
         }
         match self.by_preserved_source.get(&(to, from)).copied() {
             Some(id) => self.take_reply(now, id, DatagramMeta::by(from), packet),
-            None => add(&self.counts.refused, 1),
+            None => add(&self.context.counts.refused, 1),
         }
     }
 
@@ -186,7 +181,8 @@ impl Engine {
                 .map(of_inbound),
         };
         let (Some(device), Some(paths)) = (device, paths) else { return };
-        let most = self.longest_to(now, paths).map(|most| most.saturating_sub(NUMBER_BYTES));
+        let most =
+            self.remotes.longest_to(now, paths).map(|most| most.saturating_sub(NUMBER_BYTES));
         let most = most.and_then(|most| u16::try_from(most).ok());
         if let Some(error) = most.and_then(|most| self.too_long(now, packet, most)) {
             let _lost = hand_over(&device, &error);
@@ -245,8 +241,8 @@ impl Engine {
         from: IpAddr,
         to: IpAddr,
     ) -> Result<(), Refusal> {
-        let grant = self.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
-        let checked = self.access.allows(Some(grant), Target::Host(to));
+        let grant = self.context.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
+        let checked = self.context.access.allows(Some(grant), Target::Host(to));
         checked.map_err(|error| Refusal::from(&error))?;
         let is_theirs = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(from));
         if is_theirs && from.is_ipv4() == to.is_ipv4() {
@@ -268,7 +264,7 @@ impl Engine {
     /// Has packets to a remote endpoint intercepted while it answers and its path's MTU is known.
     pub(super) fn update_tunnel_gate(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
         let remote = self.remotes.get(&route.remote);
-        let service = self.sizing_service(route.carriage().service, route.end);
+        let service = self.services.ends.sizing_service(route.carriage().service, route.end);
         let mtu =
             remote.and_then(|remote| remote.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
         if let Some(mtu) = mtu {
@@ -283,7 +279,7 @@ impl Engine {
         let remote_of = |inbound: &Inbound| self.remotes.get(&inbound.remote);
         let takes_ipv6 = takes_ipv6(&tunnel.sources);
         let longest = |inbound: &Inbound| {
-            let service = self.sizing_service(inbound.carriage.service, inbound.end);
+            let service = self.services.ends.sizing_service(inbound.carriage.service, inbound.end);
             remote_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
         // Until the paths' MTUs are known, one that nearly all paths take.
@@ -296,30 +292,6 @@ impl Engine {
                 is_of_rule && remote_of(inbound).is_some_and(|remote| remote.is_alive(now))
             };
             tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
-        }
-    }
-
-    /// Returns the bytes that relays add to a packet of a flow, where these count.
-    pub(super) fn served_bytes(&self, service: Service, flow: Option<FlowNumber>) -> usize {
-        match self.sizing_service(service, flow) {
-            Service::Direct => 0,
-            Service::Forwarding => FORWARDED_BYTES,
-            Service::Caching => COPIED_BYTES,
-            Service::Coding => CODED_BYTES,
-        }
-    }
-
-    /// Returns the service for which packets must be short enough: a numbered flow that is direct
-    /// may be coded at any time, and one that is forwarded may have chosen copies.
-    fn sizing_service(&self, service: Service, flow: Option<FlowNumber>) -> Service {
-        match (service, flow) {
-            (Service::Direct, Some(_)) => Service::Coding,
-            (Service::Forwarding, Some(flow))
-                if !self.services.ends.is_forwarded_by_paths(flow) =>
-            {
-                Service::Caching
-            }
-            (service, _) => service,
         }
     }
 }
@@ -336,9 +308,7 @@ impl RemoteEndpoint {
         let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
         let served = match service {
             Service::Direct => 0,
-            Service::Forwarding => NUMBER_BYTES + FORWARDED_BYTES,
-            Service::Caching => NUMBER_BYTES + COPIED_BYTES,
-            Service::Coding => NUMBER_BYTES + CODED_BYTES,
+            _ => NUMBER_BYTES + relay_bytes(service),
         };
         let alone = takes - NUMBER_BYTES;
         let least = if takes_ipv6 { alone.min(LEAST_IPV6_MTU.into()) } else { 0 };

@@ -69,6 +69,8 @@ const MOST_PATHS_FOR_EXACT: usize = 20_000;
 
 /// The solver `auto`. Starts from the paper's heuristics, of those that add relay by relay as far
 /// as their share of the limits goes; a plan that is not proved optimal goes on to the next stage.
+/// Chosen: with these starts its worst plan of the sixty in `auto_holds` (10 s of processor time)
+/// is 1.29 % above the best known, and one is more than 1 % above; without them 2.60 %, and four.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Portfolio;
 

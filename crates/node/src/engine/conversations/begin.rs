@@ -15,8 +15,8 @@ impl Engine {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
             if !self.may_come_from(peer, from, to) {
                 let reason = Refusal::NotGranted;
-                self.send_message(peer, &Message::Denied { conversation, reason });
-                add(&self.counts.foreign_sources, 1);
+                self.context.send_message(peer, &Message::Denied { conversation, reason });
+                add(&self.context.counts.foreign_sources, 1);
                 return false;
             }
             let granted = match whole_packets(from, to) {
@@ -33,18 +33,18 @@ impl Engine {
                 begun.ok_or(Refusal::Other)
             });
             if let Err(reason) = begun {
-                self.send_message(peer, &Message::Denied { conversation, reason });
-                add(&self.counts.dropped, 1);
+                self.context.send_message(peer, &Message::Denied { conversation, reason });
+                add(&self.context.counts.dropped, 1);
                 return false;
             }
         }
-        self.send_message(peer, &Message::Known { conversation });
+        self.context.send_message(peer, &Message::Known { conversation });
         true
     }
 
     /// Returns whether datagrams of `from` are delivered to `to` under that address.
     fn preserves_source(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        let mut rules = self.config.preserve_source.iter();
+        let mut rules = self.context.config.preserve_source.iter();
         from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
 
@@ -61,7 +61,7 @@ impl Engine {
             Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
             None => self.preserves_source(from, to),
         };
-        let grant = self.sessions.grant_of(peer);
+        let grant = self.context.sessions.grant_of(peer);
         !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
     }
 
@@ -70,12 +70,12 @@ impl Engine {
         peer: PeerId,
         to: SocketAddr,
     ) -> Result<(), Refusal> {
-        let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
+        let grant = Some(self.context.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
         let target = policy::Target::Address(to);
         let checked = if self.listeners.contains_key(&to) {
-            self.access.allows_inside(grant, target)
+            self.context.access.allows_inside(grant, target)
         } else {
-            self.access.allows(grant, target)
+            self.context.access.allows(grant, target)
         };
         checked.map_err(|error| Refusal::from(&error))
     }
@@ -85,9 +85,9 @@ impl Engine {
     /// reach that. One check serves for all that is delivered at once.
     pub(super) fn judge_again(&mut self, id: u32) -> bool {
         if self.unflushed.is_empty() {
-            self.access.look();
+            self.context.access.look();
         }
-        let generation = self.access.generation();
+        let generation = self.context.access.generation();
         let Some(inbound) = self.inbound.get(id) else { return false };
         if inbound.judged == Some(generation) {
             return true;
@@ -110,7 +110,7 @@ impl Engine {
         let device = device.map(|tunnel| Arc::clone(&tunnel.device));
         let preserved_source =
             from.filter(|from| device.is_some() || self.preserves_source(*from, to));
-        let mark = self.config.delivery_mark();
+        let mark = self.context.config.delivery_mark();
         let own = match device {
             Some(device) => preserved_source.map(|from| (from, Local::Device(device))),
             None => {
@@ -120,7 +120,8 @@ impl Engine {
         let (preserved_source, local) = match own {
             Some((from, local)) => (Some(from), local),
             None => {
-                let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
+                let tells_dscp =
+                    Chosen::looks_at_dscp(self.context.config.copying.replies.as_ref());
                 (None, Local::bind(any_like(to), tells_dscp, mark).ok()?)
             }
         };
@@ -147,7 +148,7 @@ impl Engine {
         let id = self.inbound.insert(salt, inbound)?;
         self.by_preserved_source.extend(preserved_source.map(|ends| (ends, id)));
         self.inbound_ids.insert((remote, conversation), id);
-        self.remotes.entry(remote).or_default();
+        self.remotes.add(remote);
         Some(id)
     }
 }

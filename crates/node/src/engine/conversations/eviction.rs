@@ -40,7 +40,7 @@ impl Engine {
         }
         let all = self.outbound.ids().zip(self.outbound.values());
         let id = all.min_by_key(|(_, outbound)| outbound.used).map(|(id, _)| id)?;
-        add(&self.counts.conversations_evicted, 1);
+        add(&self.context.counts.conversations_evicted, 1);
         self.outbound.remove(id).map(|outbound| (id, outbound))
     }
 
@@ -61,7 +61,7 @@ impl Engine {
         if self.inbound.len() < MOST {
             return;
         }
-        let gateway = |inbound: &Inbound| self.sessions.identity_of(inbound.remote);
+        let gateway = |inbound: &Inbound| self.context.sessions.identity_of(inbound.remote);
         let mut counts: BTreeMap<Option<PublicIdentity>, usize> = BTreeMap::new();
         for inbound in self.inbound.values() {
             *counts.entry(gateway(inbound)).or_default() += 1;
@@ -71,7 +71,7 @@ impl Engine {
         let theirs = all.filter(|(_, inbound)| Some(gateway(inbound)) == most);
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
-            add(&self.counts.conversations_evicted, 1);
+            add(&self.context.counts.conversations_evicted, 1);
             self.release(now, id, Outcome::Evicted);
         }
     }
@@ -83,13 +83,13 @@ impl Engine {
         let (remote, conversation) = (inbound.remote, inbound.conversation);
         self.drop_inbound(now, id, why);
         self.released.add(remote, conversation);
-        self.send_message(remote, &Message::Unknown { conversation });
+        self.context.send_message(remote, &Message::Unknown { conversation });
     }
 
     /// Notifies a gateway that continues an evicted conversation: the first notification was lost.
     pub(in crate::engine) fn notify_if_released(&mut self, remote: PeerId, conversation: u32) {
         if self.released.0.contains(&(remote, conversation)) {
-            self.send_message(remote, &Message::Unknown { conversation });
+            self.context.send_message(remote, &Message::Unknown { conversation });
         }
     }
 }

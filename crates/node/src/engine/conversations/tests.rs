@@ -71,12 +71,13 @@ impl World {
     /// Returns how many conversations of a gateway end at the remote endpoint.
     fn at_the_remote_end(&mut self, number: u8) -> usize {
         let engine = self.hosts.at(4);
-        let of = |remote| engine.sessions.identity_of(remote) == Some(identity(number).public());
+        let of =
+            |remote| engine.context.sessions.identity_of(remote) == Some(identity(number).public());
         engine.inbound.values().filter(|inbound| of(inbound.remote)).count()
     }
 
     fn delivered(&mut self) -> u64 {
-        self.hosts.at(4).counts.snapshot().delivered
+        self.hosts.at(4).context.counts.snapshot().delivered
     }
 }
 
@@ -98,8 +99,8 @@ fn outbound_limit_evicts_longest_silent() {
     }
     let route = world.route(1);
     let engine = world.hosts.at(1);
-    assert_eq!(engine.counts.snapshot().refused, 0);
-    assert_eq!(engine.counts.snapshot().conversations_evicted, 2 * MOST as u64 + 1);
+    assert_eq!(engine.context.counts.snapshot().refused, 0);
+    assert_eq!(engine.context.counts.snapshot().conversations_evicted, 2 * MOST as u64 + 1);
     assert_eq!(engine.outbound.len(), MOST);
     assert_eq!(engine.routes.get(route).unwrap().sources.len(), MOST);
     assert!(world.conversation(1, MOST * 3).is_some() && world.conversation(1, 1).is_none());
@@ -148,7 +149,7 @@ fn reply_after_long_silence_is_delivered() {
     let mut buffer = [0; 16];
     let length = client.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"at last");
-    assert_eq!(world.hosts.at(1).counts.snapshot().conversations_evicted, 0);
+    assert_eq!(world.hosts.at(1).context.counts.snapshot().conversations_evicted, 0);
 }
 
 /// A flow that a program has accepted lasts as long as the other side's.
@@ -177,7 +178,7 @@ fn accepted_flow_survives_long_silence() {
     hosts.at(4).take_reply(now, id, DatagramMeta::by(to), b"at last");
     hosts.at(4).flush();
     hosts.exchange();
-    assert_eq!(hosts.at(1).counts.snapshot().delivered, 1);
+    assert_eq!(hosts.at(1).context.counts.snapshot().delivered, 1);
     hosts.send_command(1, Command::Close { flow });
     hosts.pass(super::IDLE - TICK * 2);
     assert_eq!(hosts.at(4).accepted.len(), 1, "what was said last may still come");
@@ -202,7 +203,7 @@ fn late_packets_are_dropped_and_counted() {
         world.hosts.exchange();
         assert_eq!(world.delivered(), delivered, "after {age_ms} ms");
     }
-    assert_eq!(world.hosts.at(1).counts.snapshot().stale, 2);
+    assert_eq!(world.hosts.at(1).context.counts.snapshot().stale, 2);
     // The same where they end.
     let engine = world.hosts.at(4);
     let (remote, conversation) = *engine.inbound_ids.keys().next().unwrap();
@@ -210,5 +211,5 @@ fn late_packets_are_dropped_and_counted() {
     engine.deliver(now, remote, conversation, b"late");
     engine.note_age(None);
     engine.flush();
-    assert_eq!((world.delivered(), world.hosts.at(4).counts.snapshot().stale), (2, 1));
+    assert_eq!((world.delivered(), world.hosts.at(4).context.counts.snapshot().stale), (2, 1));
 }

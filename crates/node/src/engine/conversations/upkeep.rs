@@ -10,9 +10,9 @@ impl Engine {
         }
         self.record_inbound(id, why);
         if let Some(mut inbound) = self.inbound.remove(id) {
-            inbound.local.flush(&self.counts);
+            inbound.local.flush(&self.context.counts);
             self.inbound_ids.remove(&(inbound.remote, inbound.conversation));
-            self.joiner.remove(inbound.remote, inbound.conversation);
+            self.fragments.remove(inbound.remote, inbound.conversation);
             if let Some(from) = inbound.preserved_source {
                 self.by_preserved_source.remove(&(from, inbound.to));
             }
@@ -46,14 +46,15 @@ impl Engine {
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
             let routes = self.routes.values().filter_map(|route| route.end);
             let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
-            self.forget_ends(now, |flow| used.contains(&flow));
+            self.services.forget_ends(|flow| used.contains(&flow));
+            self.deliver_ready(now);
         }
     }
 
     /// Records conversations that have been silent for long, though they are kept: later datagrams
     /// begin another record.
     fn record_silent(&mut self, now: Now) {
-        if self.journal.is_none() {
+        if self.context.journal.is_none() {
             return;
         }
         let is_silent =
@@ -95,7 +96,7 @@ impl Engine {
         let Some(members) = members else { return };
         for at in members.into_iter().chain([route]) {
             if let Some(remote) = self.routes.get(at).map(|route| route.remote)
-                && self.sessions.is_open(remote)
+                && self.context.sessions.is_open(remote)
             {
                 self.send_to_remote(now, remote, &Message::Over { conversation });
             }
@@ -107,20 +108,20 @@ impl Engine {
         let route = self.routes.get(outbound.route);
         route.is_some_and(|route| match route.part {
             Part::Head(_) => self.routes.values().any(|other| {
-                matches!(other.part, Part::Member) && self.sessions.is_open(other.remote)
+                matches!(other.part, Part::Member) && self.context.sessions.is_open(other.remote)
             }),
-            Part::Alone | Part::Member => self.sessions.is_open(route.remote),
+            Part::Alone | Part::Member => self.context.sessions.is_open(route.remote),
         })
     }
 
     pub(in crate::engine) fn flush_local(&mut self) {
         for route in self.routes.values_mut() {
-            route.local.flush(&self.counts);
+            route.local.flush(&self.context.counts);
         }
-        self.rendezvous_client.flush(&self.counts);
+        self.rendezvous.flush(&self.context.counts);
         for id in self.unflushed.drain(..) {
             if let Some(inbound) = self.inbound.get_mut(id) {
-                inbound.local.flush(&self.counts);
+                inbound.local.flush(&self.context.counts);
             }
         }
     }

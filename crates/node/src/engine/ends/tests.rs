@@ -69,7 +69,7 @@ impl World {
             }
             self.hosts.exchange();
             if let Some(round_trip) = self.internet {
-                let remotes = self.hosts.at(1).remotes.values_mut();
+                let remotes = self.hosts.at(1).remotes.by_peer.values_mut();
                 remotes.for_each(|remote| remote.round_trip = Some(round_trip));
             }
             self.hosts.pass(TICK);
@@ -154,13 +154,13 @@ fn first_packets_of_later_flow_are_copied() {
     };
     begin(&mut hosts);
     hosts.pass(Duration::from_secs(3));
-    assert_eq!(hosts.at(3).counts.snapshot().cached, 0);
+    assert_eq!(hosts.at(3).context.counts.snapshot().cached, 0);
     let route = begin(&mut hosts);
     send(&mut hosts, route);
-    assert_eq!(hosts.at(3).counts.snapshot().cached, 5);
+    assert_eq!(hosts.at(3).context.counts.snapshot().cached, 5);
     hosts.pass(Duration::from_secs(150));
     send(&mut hosts, route);
-    assert_eq!(hosts.at(3).counts.snapshot().cached, 10, "after a long silence");
+    assert_eq!(hosts.at(3).context.counts.snapshot().cached, 10, "after a long silence");
 }
 
 /// Once a flow is left to the Internet, its receiver waits for no recovery.
@@ -225,6 +225,6 @@ fn oversized_for_internet_uses_relays() {
         hosts.exchange();
         hosts.pass(TICK);
     }
-    assert_eq!(hosts.at(4).counts.snapshot().delivered, 12);
-    assert_eq!(hosts.at(1).counts.snapshot().too_long, 0);
+    assert_eq!(hosts.at(4).context.counts.snapshot().delivered, 12);
+    assert_eq!(hosts.at(1).context.counts.snapshot().too_long, 0);
 }

@@ -1,25 +1,30 @@
 //! Periodic work for ends: they follow the paths and the relays' reports on their flows, and ends
 //! without a conversation are dropped.
 
+use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
+use tradewind_packet::label::Place;
 use tradewind_packet::message::{Message, Service};
-use tradewind_packet::session::Now;
+use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::Timestamp;
 
-use super::super::Engine;
-use super::super::serving::Place;
+use super::super::neighbours::Legs;
+use super::super::paths::Paths;
+use super::super::services::Services;
+use super::expected::Expected;
 use super::{Carrier, Choice, LEAVING_WORDS, SERVE_EVERY, SERVED_FOR};
 
-impl Engine {
+impl Services {
     /// Handles a relay's report that it serves an incoming flow along the path of `label`, which
     /// ends here.
     pub(in super::super) fn served_to_here(
         &mut self,
+        (paths, legs): (&mut Paths<'_>, &Legs),
         now: Now,
         (label, flow, service): (u32, FlowNumber, Service),
         place: Option<Place>,
     ) {
-        let ends = &mut self.services.ends;
+        let ends = &mut self.ends;
         let outgoing = ends.outgoing.get(&flow).copied();
         let end = outgoing
             .and_then(|outgoing| ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end)));
@@ -30,9 +35,9 @@ impl Engine {
             }
             return;
         };
-        let Some(remote) = self.remotes.get_mut(&end.remote) else { return };
+        let Some(remote) = paths.remotes.get_mut(&end.remote) else { return };
         let is_genuine = match place {
-            Some(place) => self.sessions.identity_of(end.remote) == Some(place.gateway),
+            Some(place) => paths.context.sessions.identity_of(end.remote) == Some(place.gateway),
             // This node has opened the path.
             None => remote.label == Some(label),
         };
@@ -55,27 +60,55 @@ impl Engine {
         if is_other {
             // Missing packets are requested at once.
             end.next_serve = Timestamp::ZERO;
-            self.maintain_end(now, outgoing);
+            self.maintain_end((paths, legs), now, outgoing);
         }
+    }
+
+    /// Applies the relays' reports on an incoming flow from `peer`, which belongs to the end that
+    /// sends `outgoing`.
+    pub(in super::super) fn take_expected(
+        &mut self,
+        (paths, legs): (&mut Paths<'_>, &Legs),
+        now: Now,
+        peer: PeerId,
+        (incoming, outgoing): (FlowNumber, FlowNumber),
+    ) {
+        let expected = self.ends.expected.take(incoming);
+        let recent = expected.filter(|it| now.steady.since(it.received) < SERVED_FOR);
+        let Some(Expected { label, service, gateway, .. }) = recent else { return };
+        if !is_served_along(paths, label, (peer, gateway)) {
+            return;
+        }
+        if let Some(remote) = paths.remotes.get_mut(&peer) {
+            remote.presume_path(now, label);
+        }
+        paths.context.sessions.ping(now, peer, Link::Overlay(label));
+        let place = paths.forwarding.labels.place(label);
+        self.served_to_here((paths, legs), now, (label, incoming, service), place);
+        self.maintain_end((paths, legs), now, outgoing);
     }
 
     /// Updates ends to the state of the paths, and has the relays serve the outgoing flows.
-    pub(in super::super) fn maintain_ends(&mut self, now: Now) {
-        let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
+    pub(in super::super) fn maintain_ends(&mut self, paths: &mut Paths<'_>, legs: &Legs, now: Now) {
+        let flows: Vec<FlowNumber> = self.ends.by_outgoing.keys().copied().collect();
         for flow in flows {
-            self.maintain_end(now, flow);
+            self.maintain_end((paths, legs), now, flow);
         }
     }
 
-    pub(super) fn maintain_end(&mut self, now: Now, outgoing: FlowNumber) {
-        let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
-        let Some(remote) = self.remotes.get(&end.remote) else { return };
-        end.select(now.steady, remote, &self.leg_round_trips);
+    pub(super) fn maintain_end(
+        &mut self,
+        (paths, legs): (&mut Paths<'_>, &Legs),
+        now: Now,
+        outgoing: FlowNumber,
+    ) {
+        let Some(end) = self.ends.by_outgoing.get_mut(&outgoing) else { return };
+        let Some(remote) = paths.remotes.get(&end.remote) else { return };
+        end.select(now.steady, remote, legs);
         let is_served = end.confirmed.is_some_and(|(at, _)| now.steady.since(at) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
         let label = remote.label.filter(|_| is_wanted && remote.is_overlay_alive(now));
-        let path =
-            label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
+        let path = label.and_then(|label| paths.forwarding.labels.way_back(label));
         let was = (end.relay, end.is_up, end.is_served, end.is_internet_down);
         (end.is_up, end.is_served) = (path.is_some(), is_served);
         end.is_internet_down = path.is_some() && !remote.is_internet_alive(now);
@@ -87,9 +120,9 @@ impl Engine {
         end.next_serve = now.steady + SERVE_EVERY;
         let service = end.service();
         // Without room the flow stays as it is: over the Internet.
-        let _ = self.services.sender.set_flow(outgoing, end.at_sender());
+        let _ = self.sender.set_flow(outgoing, end.at_sender());
         if let Some(incoming) = end.incoming {
-            self.services.receiver.set_path(incoming, end.at_receiver(remote.round_trip));
+            self.receiver.set_path(incoming, end.at_receiver(remote.round_trip));
         }
         let is_said = match service {
             Service::Direct => end.leaving_messages > 0,
@@ -100,26 +133,38 @@ impl Engine {
                 Service::Direct => end.leaving_messages - 1,
                 _ => LEAVING_WORDS,
             };
-            self.send_message(relay, &Message::Serve { label, flow: outgoing, service });
+            paths.context.send_message(relay, &Message::Serve { label, flow: outgoing, service });
         }
     }
 
-    /// Forgets ends for which `is_used` is false.
-    pub(in super::super) fn forget_ends(&mut self, now: Now, is_used: impl Fn(FlowNumber) -> bool) {
-        let ends = &mut self.services.ends;
+    /// Forgets ends for which `is_used` is false; packets may wait no longer for others then.
+    pub(in super::super) fn forget_ends(&mut self, is_used: impl Fn(FlowNumber) -> bool) {
+        let ends = &mut self.ends;
         let unused: Vec<FlowNumber> =
             ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
         for flow in unused {
-            self.services.sender.remove_flow(flow);
+            self.sender.remove_flow(flow);
             let end = ends.by_outgoing.remove(&flow);
             if let Some((remote, incoming)) = end.and_then(|end| Some((end.remote, end.incoming?)))
             {
                 self.order.end_flow(remote, incoming);
                 ends.outgoing.remove(&incoming);
-                self.services.receiver.remove_flow(incoming);
-                self.services.joined.remove(&incoming);
+                self.receiver.remove_flow(incoming);
+                self.joined.remove(&incoming);
             }
         }
-        self.deliver_ready(now);
+    }
+}
+
+/// Returns whether a path that ends here is one between this node and `peer`, opened by
+/// `gateway` or, if that is `None`, by this node.
+fn is_served_along(
+    paths: &Paths<'_>,
+    label: u32,
+    (peer, gateway): (PeerId, Option<PublicIdentity>),
+) -> bool {
+    match gateway {
+        Some(gateway) => paths.context.sessions.identity_of(peer) == Some(gateway),
+        None => paths.remotes.get(&peer).is_some_and(|remote| remote.label == Some(label)),
     }
 }

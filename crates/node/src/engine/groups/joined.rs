@@ -17,6 +17,10 @@ pub(in super::super) struct Joined {
 }
 
 impl Joined {
+    pub(in super::super) fn is_of(&self, remote: PeerId) -> bool {
+        self.remote == remote
+    }
+
     /// Opens a packet from relays; returns its sender and content.
     pub(in super::super) fn open<'a>(
         &self,
@@ -54,20 +58,12 @@ impl Engine {
                     member_state.served = is_served.then_some(now.steady);
                 }
             }
-            _ => add(&self.counts.dropped, 1),
+            _ => add(&self.context.counts.dropped, 1),
         }
     }
 
     fn is_member(&self, flow: FlowNumber, peer: PeerId) -> bool {
         let head = self.groups.get(&flow);
         head.is_some_and(|head| self.leading_to(*head, peer).is_some())
-    }
-
-    /// Returns whether a packet of a group has come before, sealed in its session or for all: the
-    /// seals alone cannot tell.
-    pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
-        let joined = self.services.joined.get(&packet.flow);
-        joined.is_some_and(|joined| joined.remote == peer)
-            && self.services.receiver.has_arrived(packet)
     }
 }

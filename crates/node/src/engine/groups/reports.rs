@@ -83,9 +83,9 @@ impl Engine {
                 billed: is_first.then(|| group.accounting.billed()),
                 ..sent
             });
-            let replies = route
-                .end
-                .map(|end| self.services.ends.report(end, &self.name_of(route.remote), &none));
+            let replies = route.end.map(|end| {
+                self.services.ends.report(end, &self.context.name_of(route.remote), &none)
+            });
             let came =
                 |flow: &FlowStatus| flow.direction == Direction::Received && flow.packets > 0;
             let replies = replies.into_iter().flatten().filter(came);
@@ -96,8 +96,7 @@ impl Engine {
 
     fn report_member(&self, now: Now, group: &Group, route: &Route) -> FlowStatus {
         let member_state = group.member_states.get(&route.remote);
-        let is_up =
-            self.remotes.get(&route.remote).is_some_and(|remote| remote.is_overlay_alive(now));
+        let is_up = self.remotes.is_overlay_alive(now, route.remote);
         let is_in_reach = self.is_in_reach(now, group, route.remote);
         let why = match (is_up, is_in_reach) {
             (false, _) => "the path over the relays does not answer",
@@ -107,7 +106,7 @@ impl Engine {
         let service = if is_in_reach { group.carriage.service } else { Service::Direct };
         FlowStatus {
             direction: Direction::Sent,
-            remote: self.name_of(route.remote),
+            remote: self.context.name_of(route.remote),
             listen: None,
             to: route.to,
             service: name(service).to_owned(),

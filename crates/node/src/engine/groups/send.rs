@@ -10,12 +10,11 @@ use tradewind_packet::message::{
 use tradewind_packet::sender::Paths;
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
-use super::super::Engine;
-use super::super::conversations::DATAGRAM_BYTES;
-use super::super::long::DatagramPaths;
-use super::super::mtu::{FIRST_BYTES, NUMBER_BYTES};
-use super::super::routes::nobody;
-use super::{EITHER_PATH, Group};
+use super::super::mtu::{DATAGRAM_BYTES, FIRST_BYTES, NUMBER_BYTES};
+use super::super::paths::EITHER_PATH;
+use super::super::remotes::DatagramPaths;
+use super::super::{Engine, nobody};
+use super::Group;
 use crate::counts::add;
 
 impl Engine {
@@ -36,17 +35,17 @@ impl Engine {
         self.note_if_too_long_for_any(now, &group, (around, payload.len()));
         if let Some(packet) = packet {
             if self.send_to_members(now, &group, (packet, conversation), payload) {
-                let mut sealed = std::mem::take(&mut self.sealed);
+                let mut sealed = std::mem::take(&mut self.context.sealed);
                 sealed.clear();
                 group.key.seal(packet.sequence, &datagram, &mut sealed);
                 // This cannot fail: the flow exists, and the length was checked.
                 let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
-                self.sealed = sealed;
-                self.send_packets(now);
+                self.context.sealed = sealed;
+                self.services.send_packets(&mut self.context, now);
             } else {
                 self.services.sender.skip(group.flow);
             }
-            add(&self.counts.accepted, 1);
+            add(&self.context.counts.accepted, 1);
             group.sent.packets += 1;
             group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
         } else {
@@ -77,7 +76,12 @@ impl Engine {
         for member in &group.members {
             let Some((remote, to)) = self.end_of_member(*member) else { continue };
             let paths = group.paths_to(remote);
-            if self.note_if_too_long(now, (paths, to), (around, bytes)) {
+            if self.fragments.note_if_too_long(
+                (&self.context, &self.remotes),
+                now,
+                (paths, to),
+                (around, bytes),
+            ) {
                 return;
             }
         }
@@ -108,20 +112,21 @@ impl Engine {
                 if is_dead && is_up && !is_in_reach { EITHER_PATH } else { Carriage::DIRECT };
             let message =
                 self.for_member(now, group, (remote, to), (conversation, NUMBER_BYTES), payload);
-            let mut sealed = std::mem::take(&mut self.sealed);
-            let is_sealed =
-                self.seal_remote(remote, &mut sealed, |out| write_numbered(packet, &message, out));
+            let mut sealed = std::mem::take(&mut self.context.sealed);
+            let is_sealed = self
+                .context
+                .seal_remote(remote, &mut sealed, |out| write_numbered(packet, &message, out));
             if is_sealed {
-                let carriage = if self.needs_relays(now, remote, sealed.len()) {
+                let carriage = if self.remotes.needs_relays(now, remote, sealed.len()) {
                     Carriage::FORWARDED
                 } else {
                     carriage
                 };
                 self.send_over_paths(now, remote, carriage, &sealed);
             } else {
-                add(&self.counts.refused, 1);
+                add(&self.context.counts.refused, 1);
             }
-            self.sealed = sealed;
+            self.context.sealed = sealed;
         }
         is_any_in_reach
     }
@@ -139,7 +144,7 @@ impl Engine {
         let (carriage, from) = (group.carriage, None);
         if !group.known.contains(&(conversation, remote)) {
             let paths = group.paths_to(remote);
-            let fits = |bytes: usize| self.fits(now, paths, around + bytes + payload.len());
+            let fits = |bytes: usize| self.remotes.fits(now, paths, around + bytes + payload.len());
             if fits(FIRST_BYTES) || !fits(DATAGRAM_BYTES) {
                 return Message::First { conversation, carriage, to, from, payload };
             }

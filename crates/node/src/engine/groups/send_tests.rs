@@ -10,10 +10,10 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::OVERHEAD;
 use tradewind_units::Duration;
 
-use super::super::conversations::{DATAGRAM_BYTES, DatagramMeta};
-use super::super::mtu::NUMBER_BYTES;
+use super::super::conversations::DatagramMeta;
+use super::super::mtu::{DATAGRAM_BYTES, NUMBER_BYTES};
+use super::super::paths::EITHER_PATH;
 use super::super::test_harness::{Hosts, anybody, application, gateway, identity, loopback};
-use super::EITHER_PATH;
 use crate::handover::Handover;
 
 /// Gateway 1 with a group of one member: remote endpoint 4, over relay 2 or one that is silent.
@@ -57,7 +57,7 @@ impl World {
         }
         let longest = internet.longest().unwrap();
         self.hosts.take_no_longer(1, 4, longest);
-        self.hosts.at(1).remotes.values_mut().next().unwrap().mtus.internet = internet;
+        self.hosts.at(1).remotes.by_peer.values_mut().next().unwrap().mtus.internet = internet;
         longest - OVERHEAD - NUMBER_BYTES - DATAGRAM_BYTES
     }
 
@@ -70,7 +70,7 @@ impl World {
     }
 
     fn too_long(&mut self) -> u64 {
-        self.hosts.at(1).counts.snapshot().too_long
+        self.hosts.at(1).context.counts.snapshot().too_long
     }
 }
 

@@ -10,8 +10,8 @@ use tradewind_units::Duration;
 
 use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
+use super::super::remotes::DatagramPaths;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use super::DatagramPaths;
 
 /// Gateway 1 and remote endpoint 4, an application behind each, and a path that takes 1,200 bytes.
 struct World {
@@ -90,11 +90,11 @@ fn oversized_datagrams_are_counted() {
     assert!(world.ask(100).is_some());
     // It is sent all the same: the path's limit may have changed.
     assert!(world.ask(1500).is_some());
-    assert_eq!(world.hosts.at(1).counts.snapshot().too_long, 1);
+    assert_eq!(world.hosts.at(1).context.counts.snapshot().too_long, 1);
     let remote = world.hosts.at(4).inbound.values().next().unwrap().remote;
     world.limit(4, remote);
     assert!(world.answer(1500).is_some());
-    assert_eq!(world.hosts.at(4).counts.snapshot().too_long, 1);
+    assert_eq!(world.hosts.at(4).context.counts.snapshot().too_long, 1);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn long_datagrams_are_fragmented_both_ways() {
     for length in [100, 1500, 40_000] {
         assert_eq!(world.answer(length), Some(length));
     }
-    let [near, remote] = [1, 4].map(|number| world.hosts.at(number).counts.snapshot());
+    let [near, remote] = [1, 4].map(|number| world.hosts.at(number).context.counts.snapshot());
     assert_eq!((near.cut, remote.joined, remote.cut, near.joined), (4, 4, 2, 2));
     assert_eq!((near.too_long, remote.too_long, near.unjoined, remote.unjoined), (0, 0, 0, 0));
 }
@@ -124,9 +124,9 @@ fn lost_fragment_drops_datagram() {
     }
     world.hosts.pass(Duration::from_secs(1));
     let remote = world.hosts.at(4);
-    let counts = remote.counts.snapshot();
+    let counts = remote.context.counts.snapshot();
     assert!(counts.unjoined > 5 && counts.unjoined + counts.joined == 10, "{counts:?}");
-    assert_eq!((remote.joiner.len(), remote.joiner.bytes()), (0, 0));
+    assert_eq!((remote.fragments.joiner.len(), remote.fragments.joiner.bytes()), (0, 0));
 }
 
 /// A direct route beside one to the same remote endpoint whose overlay path takes more.
@@ -150,14 +150,14 @@ fn direct_flow_ignores_relay_mtu() {
         let engine = world.hosts.at(1);
         assert!(engine.remotes.get(&peer).unwrap().is_overlay_alive(now));
         engine.take_application(now, route, by, &[7; 1300]);
-        assert_eq!(engine.counts.snapshot().too_long, too_long);
+        assert_eq!(engine.context.counts.snapshot().too_long, too_long);
     }
     let now = world.hosts.now;
     let engine = world.hosts.at(1);
     let longest = [over, direct].map(|route| {
         let route = engine.routes.get(route).unwrap();
         let paths = DatagramPaths::of(route.remote, route.carriage(), route.end);
-        engine.longest_to(now, paths)
+        engine.remotes.longest_to(now, paths)
     });
     assert!(longest[0] > longest[1], "{longest:?}");
 }

@@ -140,7 +140,7 @@ fn relay_journals_opened_paths() {
     let [near, relay, remote] =
         world.journals.each_ref().map(|journal| journal.paths.lock().unwrap().clone());
     let to = world.application.local_addr().unwrap();
-    let grant = world.hosts.at(1).config.grant.as_ref().unwrap().id();
+    let grant = world.hosts.at(1).context.config.grant.as_ref().unwrap().id();
     assert_eq!(relay, [format!("{grant} {to}")]);
     // The remote gateway opens it, too; the near one opens it for itself alone.
     assert_eq!((near, remote), (vec![], relay));
@@ -152,17 +152,18 @@ fn refused_path_is_not_journaled() {
     let (first, relay) = (world.hosts.connect(1, 2), world.hosts.hop(2));
     let elsewhere = Hop { address: ([127, 8, 8, 8], 7).into(), identity: identity(9).public() };
     let path_count = |world: &World| world.journals[1].paths.lock().unwrap().len();
-    let (dropped, before) = (world.hosts.at(2).counts.snapshot().dropped, path_count(&world));
+    let (dropped, before) =
+        (world.hosts.at(2).context.counts.snapshot().dropped, path_count(&world));
     world.hosts.open(1, first, vec![relay, elsewhere]);
     world.hosts.exchange();
-    assert_eq!(world.hosts.at(2).counts.snapshot().dropped, dropped + 1, "it is refused");
+    assert_eq!(world.hosts.at(2).context.counts.snapshot().dropped, dropped + 1, "it is refused");
     assert_eq!(path_count(&world), before);
 }
 
 #[test]
 fn refused_conversation_is_recorded_with_reason() {
     let mut world = World::new(Carriage::DIRECT);
-    world.hosts.at(4).access.set_policy(tradewind_grant::Policy::default());
+    world.hosts.at(4).context.access.set_policy(tradewind_grant::Policy::default());
     world.talk(b"any");
     world.hosts.at(1).end();
     let records = world.journals[0].take();
@@ -178,12 +179,12 @@ fn conversation_ends_with_gateway_session() {
     world.talk(b"any");
     let peer = world.hosts.at(4).inbound.values().next().unwrap().remote;
     let now = world.hosts.now;
-    world.hosts.at(4).sessions.close(peer);
+    world.hosts.at(4).context.sessions.close(peer);
     world.hosts.at(4).dispatch(now);
     let records = world.journals[2].take();
     let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
     assert_eq!((record.outcome, record.ended_by), (Outcome::Gone, EndedBy::Upstream));
-    let near = world.hosts.at(1).sessions.public().to_string();
+    let near = world.hosts.at(1).context.sessions.public().to_string();
     assert_eq!((record.gateway.as_ref(), record.remote.as_ref()), (Some(&near), Some(&near)));
     assert!(record.grant.is_some() && record.flow_up.is_none());
 }

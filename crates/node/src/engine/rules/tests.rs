@@ -12,8 +12,8 @@ use crate::membership::{Member, Members, Near};
 /// Checks at a gateway whether a grant for all of loopback allows packets there.
 fn asked(hosts: &mut Hosts, to: SocketAddr) -> Result<(), GrantError> {
     let engine = hosts.at(1);
-    let grant: Grant = engine.config.grant.as_ref().unwrap().unverified().clone();
-    engine.access.allows_inside(Some(&grant), Target::Address(to))
+    let grant: Grant = engine.context.config.grant.as_ref().unwrap().unverified().clone();
+    engine.context.access.allows_inside(Some(&grant), Target::Address(to))
 }
 
 fn is_relay(result: &Result<(), GrantError>) -> bool {
@@ -32,7 +32,7 @@ fn relays_of_later_flows_are_no_destinations() {
         assert_eq!(asked(&mut hosts, known.address), Ok(()));
     }
     hosts.register(1, forwarded(remote, vec![relay]));
-    let rules = Arc::clone(&hosts.at(1).config);
+    let rules = Arc::clone(&hosts.at(1).context.config);
     for _ in 0..2 {
         assert!(is_relay(&asked(&mut hosts, remote.address)));
         assert!(is_relay(&asked(&mut hosts, relay.address)));

@@ -15,8 +15,9 @@ fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
     hosts.register(number, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(1));
     let engine = hosts.at(number);
-    let label = engine.remotes.values().find_map(|remote| remote.label).unwrap();
-    engine.labels.get(label).unwrap().way_back().unwrap()
+    let label =
+        engine.remotes.all().map(|(_, remote)| remote).find_map(|remote| remote.label).unwrap();
+    engine.forwarding.labels.way_back(label).unwrap()
 }
 
 /// Asks the relay to serve flows with such numbers.
@@ -25,6 +26,7 @@ fn ask(hosts: &mut Hosts, number: u8, (relay, label): (PeerId, u32), flows: std:
         let service = Service::Caching;
         hosts
             .at(number)
+            .context
             .send_message(relay, &Message::Serve { label, flow: FlowNumber(flow), service });
         hosts.exchange();
     }
@@ -32,8 +34,8 @@ fn ask(hosts: &mut Hosts, number: u8, (relay, label): (PeerId, u32), flows: std:
 
 /// Returns how many flows are served at the relay, and how many of them are counted, by gateway.
 fn served(hosts: &mut Hosts) -> (usize, Vec<usize>) {
-    let services = &hosts.at(2).services;
-    (services.served.len(), services.tenants.values().map(|tenancy| tenancy.flows).collect())
+    let serving = &hosts.at(2).serving;
+    (serving.served.len(), serving.tenants.values().map(|tenancy| tenancy.flows).collect())
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn leaves(service: Service) -> (u64, u64) {
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     // Paths open, and their MTUs are found.
     hosts.pass(Duration::from_secs(10));
-    let before = (hosts.bytes_sent_by(1), hosts.at(1).counts.snapshot().copied);
+    let before = (hosts.bytes_sent_by(1), hosts.at(1).context.counts.snapshot().copied);
     let end = hosts.now.steady + Duration::from_secs(SECONDS);
     while hosts.now.steady < end {
         let now = hosts.now;
@@ -46,7 +46,7 @@ fn leaves(service: Service) -> (u64, u64) {
         hosts.exchange();
         hosts.pass(TICK);
     }
-    let after = (hosts.bytes_sent_by(1), hosts.at(1).counts.snapshot().copied);
+    let after = (hosts.bytes_sent_by(1), hosts.at(1).context.counts.snapshot().copied);
     (after.0 - before.0, after.1 - before.1)
 }
 

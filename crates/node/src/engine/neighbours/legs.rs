@@ -17,9 +17,8 @@ use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
-use super::paths::Label;
-use super::serving::Served;
+use crate::engine::context::Context;
+use crate::engine::smooth;
 
 /// Interval of the checks for unneeded legs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -37,8 +36,10 @@ type Key = (PublicIdentity, PublicIdentity, SocketAddr);
 
 /// All legs, by this node's identity and the neighbour.
 #[derive(Debug, Default)]
-pub(super) struct Legs {
+pub(in crate::engine) struct Legs {
     by_hop: BTreeMap<Key, Leg>,
+    /// Round trips to the neighbours that this node connects to, smoothed.
+    round_trips: BTreeMap<PeerId, Duration>,
     next_look: Timestamp,
 }
 
@@ -55,7 +56,7 @@ struct Leg {
 }
 
 impl Legs {
-    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
+    pub(in crate::engine) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.by_hop.values().map(|leg| leg.peer)
     }
 
@@ -64,99 +65,112 @@ impl Legs {
         self.by_hop.get(&(own, hop.identity, hop.address)).map(|leg| leg.peer)
     }
 
+    pub(in crate::engine) fn has(&self, peer: PeerId) -> bool {
+        self.peers().any(|leg| leg == peer)
+    }
+
     fn begun_for(&self, gateway: PublicIdentity) -> usize {
         self.by_hop.values().filter(|leg| leg.begun_for == Some(gateway)).count()
     }
 }
 
-impl Engine {
+impl Legs {
     /// Returns the session with a next hop, which is begun when there is none; `None` when there
     /// are too many.
-    pub(super) fn leg(
-        &mut self,
-        now: Now,
-        identity: PublicIdentity,
-        address: SocketAddr,
-    ) -> Option<PeerId> {
-        self.begin_leg(now, self.sessions.public(), Hop { identity, address }, None)
+    pub(super) fn leg(&mut self, context: &mut Context, now: Now, hop: Hop) -> Option<PeerId> {
+        let own = context.sessions.public();
+        self.begin(context, now, (own, hop), None)
     }
 
     /// Does the same for the next hop of a gateway's path, which knows this node as `own`.
-    pub(super) fn leg_for(
+    pub(in crate::engine) fn leg_for(
         &mut self,
+        context: &mut Context,
         now: Now,
-        own: PublicIdentity,
-        next: Hop,
+        (own, next): (PublicIdentity, Hop),
         gateway: PublicIdentity,
     ) -> Option<PeerId> {
-        let is_there = self.legs.to(own, next).is_some();
-        if !is_there && self.legs.begun_for(gateway) >= MOST_FOR_ONE {
+        let is_there = self.to(own, next).is_some();
+        if !is_there && self.begun_for(gateway) >= MOST_FOR_ONE {
             return None;
         }
-        self.begin_leg(now, own, next, Some(gateway))
+        self.begin(context, now, (own, next), Some(gateway))
     }
 
-    fn begin_leg(
+    fn begin(
         &mut self,
+        context: &mut Context,
         now: Now,
-        own: PublicIdentity,
-        hop: Hop,
+        (own, hop): (PublicIdentity, Hop),
         begun_for: Option<PublicIdentity>,
     ) -> Option<PeerId> {
-        if let Some(peer) = self.legs.to(own, hop) {
+        if let Some(peer) = self.to(own, hop) {
             return Some(peer);
         }
-        let shown = self.config.grant.clone();
-        let peer =
-            self.sessions.connect_as(now, own, hop.identity, Link::to(hop.address), shown)?;
+        let shown = context.config.grant.clone();
+        let link = Link::to(hop.address);
+        let peer = context.sessions.connect_as(now, own, hop.identity, link, shown)?;
         let (begun, needed) = (now.steady, now.steady);
         let leg = Leg { peer, begun, is_logged: false, needed, begun_for };
-        self.legs.by_hop.insert((own, hop.identity, hop.address), leg);
+        self.by_hop.insert((own, hop.identity, hop.address), leg);
         Some(peer)
     }
 
-    /// Ends a leg now, if nothing needs it any more.
-    pub(super) fn leave_leg(&mut self, now: Now, peer: PeerId) {
-        let is_needed = self.is_kept_near(peer) || self.needed().any(|needed| needed == peer);
-        if !is_needed && self.legs.peers().any(|leg| leg == peer) {
-            self.end_leg(now, peer);
-        }
+    /// Returns the smoothed round trip to a neighbour that this node connects to.
+    pub(in crate::engine) fn round_trip(&self, peer: PeerId) -> Option<Duration> {
+        self.round_trips.get(&peer).copied()
     }
 
-    /// Ends legs that nothing has needed for a while, and logs those where nobody answers.
-    pub(super) fn maintain_legs(&mut self, now: Now) {
-        if now.steady < self.legs.next_look {
-            return;
+    /// Records a round trip to a neighbour that this node connects to.
+    pub(in crate::engine) fn note_round_trip(&mut self, peer: PeerId, round_trip: Duration) {
+        let smoothed = smooth(self.round_trip(peer), round_trip);
+        self.round_trips.insert(peer, smoothed);
+    }
+
+    /// Replaces the round trip to a neighbour, of which another address was measured.
+    pub(in crate::engine) fn set_round_trip(&mut self, peer: PeerId, measured: Option<Duration>) {
+        self.round_trips.extend(measured.map(|round_trip| (peer, round_trip)));
+    }
+
+    /// Returns whether the check for unneeded legs is due, and puts off the next.
+    pub(in crate::engine) fn is_check_due(&mut self, now: Now) -> bool {
+        let is_due = now.steady >= self.next_look;
+        if is_due {
+            self.next_look = now.steady + LOOK_EVERY;
         }
-        self.legs.next_look = now.steady + LOOK_EVERY;
-        self.log_silence(now);
-        let mut needed: BTreeSet<PeerId> = self.needed().collect();
-        needed.extend(self.legs.peers().filter(|peer| self.is_kept_near(*peer)));
+        is_due
+    }
+
+    /// Returns the legs that nothing has needed for a while, and logs those where nobody answers.
+    pub(in crate::engine) fn check(
+        &mut self,
+        context: &Context,
+        now: Now,
+        needed: &BTreeSet<PeerId>,
+    ) -> Vec<PeerId> {
+        self.log_silence(context, now);
         let mut gone = Vec::new();
-        for leg in self.legs.by_hop.values_mut() {
+        for leg in self.by_hop.values_mut() {
             if needed.contains(&leg.peer) {
                 leg.needed = now.steady;
             } else if now.steady.since(leg.needed) >= IDLE {
                 gone.push(leg.peer);
             }
         }
-        gone.into_iter().for_each(|peer| self.end_leg(now, peer));
+        gone
     }
 
     /// Logs silent neighbours: one that is absent, has another identity, or does not accept this
     /// node, answers nothing, and the operator has to find out which.
-    fn log_silence(&mut self, now: Now) {
-        for ((_, identity, address), leg) in &mut self.legs.by_hop {
-            let is_open = self.sessions.is_open(leg.peer);
+    fn log_silence(&mut self, context: &Context, now: Now) {
+        for ((_, identity, address), leg) in &mut self.by_hop {
+            let is_open = context.sessions.is_open(leg.peer);
             if !is_open && !leg.is_logged && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
-                let address = match self.sessions.link_of(leg.peer) {
-                    Some(Link::Internet(pair)) => pair.remote,
-                    Some(Link::Overlay(_)) | None => *address,
-                };
+                let address = context.address_of(leg.peer).unwrap_or(*address);
                 // Tenants name next hops: one whose legs lead to nobody must not fill the log.
                 limited!(
                     warn,
-                    self.refusal_lines,
+                    context.refusal_lines,
                     leg.begun_for,
                     %address, %identity,
                     "no answer: is it there, at an address of a family that both have, with that \
@@ -168,31 +182,11 @@ impl Engine {
         }
     }
 
-    /// Returns whether this node keeps a session with a relay for its own measurements, registry or
-    /// rendezvous.
-    fn is_kept_near(&self, peer: PeerId) -> bool {
-        self.members.has(peer) || self.several.has(peer) || self.rendezvous_client.is_with(peer)
-    }
-
-    /// Returns the neighbours of routes, paths, flows and conversations.
-    fn needed(&self) -> impl Iterator<Item = PeerId> {
-        let routes = self.routes.values();
-        let of_routes = routes.flat_map(|route| [Some(route.remote), route.first()]).flatten();
-        let of_paths = self.labels.values().flat_map(Label::neighbours);
-        let of_flows = self.services.served.values().flat_map(Served::neighbours);
-        let of_conversations = self.inbound_ids.keys().map(|(remote, _)| *remote);
-        of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
-    }
-
-    fn end_leg(&mut self, now: Now, peer: PeerId) {
-        self.legs.by_hop.retain(|_, leg| leg.peer != peer);
-        self.leg_round_trips.remove(&peer);
-        // The path to it that this node has opened needs a leg, too.
-        if let Some(label) = self.remotes.get(&peer).and_then(|remote| remote.label) {
-            self.drop_label(label);
-        }
-        self.sessions.close(peer);
-        self.forget(now, peer);
+    /// Ends a leg and its session.
+    pub(in crate::engine) fn end(&mut self, context: &mut Context, peer: PeerId) {
+        self.by_hop.retain(|_, leg| leg.peer != peer);
+        self.round_trips.remove(&peer);
+        context.sessions.close(peer);
     }
 }
 

@@ -4,8 +4,8 @@ use tradewind_grant::Hop;
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
+use crate::engine::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use crate::mailbox::Command;
 
 /// Returns a hop that nobody is at.
@@ -26,18 +26,22 @@ fn unneeded_legs_are_ended() {
         hosts.open(1, first, vec![relay, nobody(number)]);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(2).sessions.len(), 1 + 1 + 10, "the gateway, the remote one, and ten");
+    assert_eq!(
+        hosts.at(2).context.sessions.len(),
+        1 + 1 + 10,
+        "the gateway, the remote one, and ten"
+    );
     hosts.pass(IDLE * 2 + LOOK_EVERY * 2);
-    assert_eq!(hosts.at(2).sessions.len(), 2, "the gateway and the remote one");
-    assert_eq!(hosts.at(2).legs.by_hop.len(), 1);
-    let remote = hosts.at(4).sessions.len();
+    assert_eq!(hosts.at(2).context.sessions.len(), 2, "the gateway and the remote one");
+    assert_eq!(hosts.at(2).neighbours.legs.by_hop.len(), 1);
+    let remote = hosts.at(4).context.sessions.len();
     assert_eq!(remote, 2, "it has still the relay and the gateway");
 }
 
 /// Returns the leg of node 2 to `hop`.
 fn leg_to(hosts: &mut Hosts, hop: Hop) -> Option<PeerId> {
     let engine = hosts.at(2);
-    engine.legs.to(engine.sessions.public(), hop)
+    engine.neighbours.legs.to(engine.context.sessions.public(), hop)
 }
 
 #[test]
@@ -50,10 +54,14 @@ fn legs_per_gateway_are_bounded() {
         hosts.open(1, first, vec![relay, nobody(number)]);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE);
+    assert_eq!(hosts.at(2).neighbours.legs.by_hop.len(), MOST_FOR_ONE);
     hosts.open(5, other, vec![relay, remote]);
     hosts.exchange();
-    assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE + 1, "another has its own share");
+    assert_eq!(
+        hosts.at(2).neighbours.legs.by_hop.len(),
+        MOST_FOR_ONE + 1,
+        "another has its own share"
+    );
     let known = leg_to(&mut hosts, nobody(0)).unwrap();
     hosts.open(1, first, vec![relay, nobody(0)]);
     hosts.exchange();
@@ -76,14 +84,21 @@ fn idle_legs_expire() {
     let left = [4, 4, 2, 0];
     for (flow, left) in flows.into_iter().zip(left) {
         // Two flows share all their legs with others, the third has two to itself.
-        let before = hosts.at(1).legs.by_hop.len();
+        let before = hosts.at(1).neighbours.legs.by_hop.len();
         hosts.send_command(1, Command::Close { flow });
         hosts.pass(IDLE - LOOK_EVERY - Duration::from_secs(1));
-        assert_eq!(hosts.at(1).legs.by_hop.len(), before, "its last words may be on their way");
+        assert_eq!(
+            hosts.at(1).neighbours.legs.by_hop.len(),
+            before,
+            "its last words may be on their way"
+        );
         hosts.pass(IDLE + LOOK_EVERY * 4);
         let engine = hosts.at(1);
-        assert_eq!((engine.legs.by_hop.len(), engine.sessions.len()), (left, left));
+        assert_eq!(
+            (engine.neighbours.legs.by_hop.len(), engine.context.sessions.len()),
+            (left, left)
+        );
     }
-    assert_eq!(hosts.at(1).remotes.len(), 0);
-    assert_eq!(hosts.at(1).labels.len(), 0);
+    assert_eq!(hosts.at(1).remotes.all().count(), 0);
+    assert_eq!(hosts.at(1).forwarding.labels.len(), 0);
 }

@@ -76,8 +76,8 @@ fn received(in_order: bool) -> (Vec<u64>, u64) {
         numbers.extend(world.received());
     }
     let remote = world.hosts.at(4);
-    assert_eq!(remote.order.bytes(), 0);
-    (numbers, remote.counts.snapshot().reordered)
+    assert_eq!(remote.services.order.bytes(), 0);
+    (numbers, remote.context.counts.snapshot().reordered)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn unrecoverable_packets_are_not_waited_for() {
             assert!(received >= 4, "{received} of 5, and others wait, with {:?}", carriage.service);
             world.hosts.pass(TICK);
         }
-        assert_eq!(world.hosts.at(4).counts.snapshot().reordered, 0);
+        assert_eq!(world.hosts.at(4).context.counts.snapshot().reordered, 0);
     }
 }
 
@@ -122,7 +122,7 @@ fn held_packets_are_delivered_when_gateway_leaves() {
     assert_eq!(world.received(), [10, 11, 12], "the fourth is lost, and the fifth waits");
     let near = world.hosts.at(1);
     let remote = near.routes.get(world.route).unwrap().remote;
-    near.sessions.close(remote);
+    near.context.sessions.close(remote);
     world.hosts.exchange();
     assert_eq!(world.hosts.at(4).inbound.len(), 0);
     assert_eq!(world.received(), [14]);

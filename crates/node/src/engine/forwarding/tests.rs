@@ -3,14 +3,14 @@
 use tradewind_config::packet::LegSeal;
 use tradewind_grant::Policy;
 use tradewind_net::udp::ReceiveBatch;
+use tradewind_packet::label::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
-use super::super::DEAR_A_SECOND;
 use super::super::conversations::DatagramMeta;
-use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
-use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
+use super::DEAR_A_SECOND;
 use crate::config::NodeConfig;
 
 /// Returns an endpoint that knows no relay, and so answers none.
@@ -30,9 +30,9 @@ fn unopened_path_is_dropped_with_labels() {
     let (relay, remote) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(20));
-    let labels = hosts.at(2).labels.len() as u64;
+    let labels = hosts.at(2).forwarding.labels.len() as u64;
     assert!((1..=2 * (OPENS_WITHIN.as_secs() + 1)).contains(&labels), "{labels} labels");
-    assert_eq!(hosts.at(2).opened.len() as u64, labels / 2);
+    assert_eq!(hosts.at(2).forwarding.labels.opened() as u64, labels / 2);
 }
 
 #[test]
@@ -41,8 +41,11 @@ fn refused_path_is_dropped_with_labels() {
     let (relay, remote) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(Duration::from_secs(20));
-    assert_eq!((hosts.at(2).labels.len(), hosts.at(2).opened.len()), (0, 0));
-    let opens = |hosts: &mut Hosts| hosts.at(4).counts.snapshot().dropped;
+    assert_eq!(
+        (hosts.at(2).forwarding.labels.len(), hosts.at(2).forwarding.labels.opened()),
+        (0, 0)
+    );
+    let opens = |hosts: &mut Hosts| hosts.at(4).context.counts.snapshot().dropped;
     let before = opens(&mut hosts);
     hosts.pass(Duration::from_secs(10));
     // Another one each second, once.
@@ -56,8 +59,12 @@ fn open_path_stays_while_used() {
     let (relay, remote) = (hosts.hop(2), hosts.hop(4));
     hosts.register(1, forwarded(remote, vec![relay]));
     hosts.pass(IDLE * 2);
-    assert_eq!(hosts.at(2).labels.len(), 2, "both directions of one path, which is in use");
-    assert_eq!(hosts.at(1).counts.snapshot().paths_up, 1);
+    assert_eq!(
+        hosts.at(2).forwarding.labels.len(),
+        2,
+        "both directions of one path, which is in use"
+    );
+    assert_eq!(hosts.at(1).context.counts.snapshot().paths_up, 1);
 }
 
 #[test]
@@ -74,16 +81,20 @@ fn labels_per_gateway_are_bounded() {
         hosts.open(1, first, vec![remote]);
         hosts.exchange();
     }
-    let full = hosts.at(4).labels.len();
+    let full = hosts.at(4).forwarding.labels.len();
     assert!((MOST_FOR_ONE - 1..=MOST_FOR_ONE).contains(&full), "{full} labels");
     hosts.open(5, other, vec![remote]);
     hosts.exchange();
-    assert_eq!(hosts.at(4).labels.len(), full + 1, "another has its own share");
+    assert_eq!(hosts.at(4).forwarding.labels.len(), full + 1, "another has its own share");
     hosts.pass(GIVES_WAY_AFTER / 2);
     hosts.open(1, first, vec![remote]);
     hosts.exchange();
     let left = full - MOST_FOR_ONE / 2 + 2;
-    assert_eq!(hosts.at(4).labels.len(), left, "the first half was silent for long enough");
+    assert_eq!(
+        hosts.at(4).forwarding.labels.len(),
+        left,
+        "the first half was silent for long enough"
+    );
 }
 
 #[test]
@@ -95,14 +106,18 @@ fn grant_checks_per_gateway_are_bounded() {
         hosts.open_by_new_grant(1, first, remote, number);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2, "each takes a signature");
+    assert_eq!(hosts.at(4).forwarding.labels.len(), DEAR_A_SECOND / 2, "each takes a signature");
     hosts.open(5, other, vec![remote]);
     hosts.exchange();
-    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 1, "another has its own share");
+    assert_eq!(
+        hosts.at(4).forwarding.labels.len(),
+        DEAR_A_SECOND / 2 + 1,
+        "another has its own share"
+    );
     hosts.pass(Duration::from_secs(1));
     hosts.open_by_new_grant(1, first, remote, 600);
     hosts.exchange();
-    assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
+    assert_eq!(hosts.at(4).forwarding.labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
 }
 
 /// Returns the remote endpoint that a flow of host 1 leads to.
@@ -134,32 +149,32 @@ fn swapped_body_moves_no_path() {
     }
     hosts.pass(Duration::from_secs(1));
     let remotes = flows.map(|flow| remote_of(&mut hosts, flow));
-    let labels = |hosts: &mut Hosts| remotes.map(|remote| hosts.at(1).remotes[&remote].label);
+    let labels =
+        |hosts: &mut Hosts| remotes.map(|remote| hosts.at(1).remotes.get(&remote).unwrap().label);
     let before = labels(&mut hosts);
     let body = {
         let engine = hosts.at(4);
-        let (gateway, mut sealed) = (*engine.remotes.keys().next().unwrap(), Vec::new());
+        let (gateway, mut sealed) =
+            (*engine.remotes.all().map(|(peer, _)| peer).next().unwrap(), Vec::new());
         let message = Message::Datagram { conversation: 0, payload: b"x" };
-        assert!(engine.seal_remote(gateway, &mut sealed, |out| message.write(out)));
+        assert!(engine.context.seal_remote(gateway, &mut sealed, |out| message.write(out)));
         sealed
     };
     let relay = hosts.at(2);
     let label = before[1].unwrap();
-    let leads_there = |known: &super::Label| match known.to {
-        super::To::Next { peer, label: Some(next), .. } if next == label => Some(peer),
-        _ => None,
-    };
-    let gateway = relay.labels.values().find_map(leads_there).unwrap();
+    let is_gateway =
+        |peer: &PeerId| relay.context.sessions.identity_of(*peer) == Some(identity(1).public());
+    let gateway = relay.forwarding.labels.neighbours().find(is_gateway).unwrap();
     let mut datagram = vec![0; PASSED_BYTES + body.len()];
     let length = datagram.len();
-    let passed = relay.sessions.pass(gateway, label, &mut datagram, length).unwrap();
+    let passed = relay.context.sessions.pass(gateway, label, &mut datagram, length).unwrap();
     let Link::Internet(to) = passed else { panic!("{passed:?}") };
     datagram[PASSED_BYTES..].copy_from_slice(&body);
-    relay.sockets.reserve(false, to, length).unwrap().copy_from_slice(&datagram);
+    relay.context.sockets.reserve(false, to, length).unwrap().copy_from_slice(&datagram);
     hosts.exchange();
     hosts.pass(Duration::from_secs(2));
     assert_eq!(labels(&mut hosts), before);
-    assert_eq!(hosts.at(1).counts.snapshot().paths_up, 2);
+    assert_eq!(hosts.at(1).context.counts.snapshot().paths_up, 2);
 }
 
 /// Replacing a packet's bytes on a leg has no effect where legs are sealed whole: the packet itself
@@ -178,18 +193,19 @@ fn altered_body_costs_one_packet() {
         let (route, anyone) = (engine.flows[&flow], DatagramMeta::by("0.0.0.0:0".parse().unwrap()));
         engine.take_application(now, route, anyone, b"hello");
         engine.flush();
-        while batch.receive(&hosts.at(2).sockets.shared.port).unwrap() > 0 {
+        while batch.receive(&hosts.at(2).context.sockets.shared.port).unwrap() > 0 {
             batch.for_each(|_, datagram| sent.push(datagram.to_vec()));
         }
         let [original] = &sent[..] else { panic!("{} datagrams", sent.len()) };
         let mut altered = original.clone();
         *altered.last_mut().unwrap() ^= 1;
         let delivered = [&altered, original].map(|datagram| {
-            let before = hosts.at(4).counts.snapshot().delivered;
-            let buffer = hosts.at(1).sockets.reserve(false, relay.address.into(), datagram.len());
+            let before = hosts.at(4).context.counts.snapshot().delivered;
+            let buffer =
+                hosts.at(1).context.sockets.reserve(false, relay.address.into(), datagram.len());
             buffer.unwrap().copy_from_slice(datagram);
             hosts.exchange();
-            hosts.at(4).counts.snapshot().delivered - before
+            hosts.at(4).context.counts.snapshot().delivered - before
         });
         assert_eq!(delivered, expected, "{leg_seal:?}");
     }
@@ -211,23 +227,27 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     let (first, label) = {
         let remote = remote_of(&mut hosts, flow);
         let engine = hosts.at(1);
-        engine.labels.get(engine.remotes[&remote].label.unwrap()).unwrap().way_back().unwrap()
+        engine
+            .forwarding
+            .labels
+            .way_back(engine.remotes.get(&remote).unwrap().label.unwrap())
+            .unwrap()
     };
     hosts.exchange();
-    let forwarded = hosts.at(2).counts.snapshot().forwarded;
+    let forwarded = hosts.at(2).context.counts.snapshot().forwarded;
     for _ in 0..64 {
-        hosts.at(1).send_message(first, &Message::OnPath { label, datagram: &[] });
+        hosts.at(1).context.send_message(first, &Message::OnPath { label, datagram: &[] });
     }
     hosts.at(1).flush();
     let (now, mut batch) = (hosts.now, ReceiveBatch::new(32));
     let relay = hosts.at(2);
-    while batch.receive(&relay.sockets.shared.port).unwrap() > 0 {
+    while batch.receive(&relay.context.sockets.shared.port).unwrap() > 0 {
         batch.for_each_train(|arrival, train| relay.take_train(now, arrival.from.into(), train));
     }
     relay.flush();
-    assert_eq!(relay.counts.snapshot().forwarded, forwarded);
+    assert_eq!(relay.context.counts.snapshot().forwarded, forwarded);
     let remote = hosts.at(4);
-    assert_eq!(batch.receive(&remote.sockets.shared.port).unwrap(), 0);
+    assert_eq!(batch.receive(&remote.context.sockets.shared.port).unwrap(), 0);
 }
 
 /// Packets that waited at a relay for longer than the limit are dropped, sealed whole or not.
@@ -242,13 +262,13 @@ fn late_packets_at_relay_are_dropped() {
         hosts.pass(Duration::from_secs(2));
         let route = *hosts.at(1).flows.get(&flow).unwrap();
         let mut passed = |age: u64| {
-            let before = [2, 4].map(|number| hosts.at(number).counts.snapshot());
+            let before = [2, 4].map(|number| hosts.at(number).context.counts.snapshot());
             hosts.at(2).note_age(Some(Duration::from_millis(age)));
             let (now, by) = (hosts.now, DatagramMeta::by(([0, 0, 0, 0], 0).into()));
             hosts.at(1).take_application(now, route, by, &[7; 600]);
             hosts.exchange();
             hosts.at(2).note_age(None);
-            let after = [2, 4].map(|number| hosts.at(number).counts.snapshot());
+            let after = [2, 4].map(|number| hosts.at(number).context.counts.snapshot());
             (after[0].stale - before[0].stale, after[1].delivered - before[1].delivered)
         };
         assert_eq!(passed(900), (0, 1));

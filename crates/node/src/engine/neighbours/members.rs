@@ -15,9 +15,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
 use super::registration::Registration;
-use super::routes::nobody;
 use crate::membership::{Member, Members};
 use crate::status::{EndpointStatus, RelayStatus};
 
@@ -33,7 +31,7 @@ const NEARER_BY: Duration = Duration::from_millis(1);
 
 /// The members, and the measured round trips of relays.
 #[derive(Debug, Default)]
-pub(super) struct MemberTable {
+pub(in crate::engine) struct MemberTable {
     members: Members,
     candidates: Vec<Candidate>,
     nearest: Option<Hop>,
@@ -125,7 +123,7 @@ impl MemberTable {
     }
 
     /// Returns the identity of the member of this name.
-    pub(super) fn identity_of(&self, name: &str) -> Option<PublicIdentity> {
+    pub(in crate::engine) fn identity_of(&self, name: &str) -> Option<PublicIdentity> {
         self.members.endpoint(name).map(|member| member.identity)
     }
 
@@ -155,7 +153,10 @@ impl MemberTable {
     }
 
     /// Returns the endpoint that a policy leads to, if it has to be looked up in the registry.
-    pub(super) fn is_asked_for(&self, delivery: &DeliveryPolicy) -> Option<PublicIdentity> {
+    pub(in crate::engine) fn is_asked_for(
+        &self,
+        delivery: &DeliveryPolicy,
+    ) -> Option<PublicIdentity> {
         let identity = match &delivery.remote {
             Remote::At(hop) if delivery.relays == Via::Nearest => hop.identity,
             Remote::At(_) => return None,
@@ -187,7 +188,7 @@ impl MemberTable {
     }
 
     /// Returns the target of a policy, by the current state.
-    fn resolve(&self, delivery: &DeliveryPolicy) -> RouteTarget {
+    pub(in crate::engine) fn resolve(&self, delivery: &DeliveryPolicy) -> RouteTarget {
         let member = self.member(&delivery.remote);
         let remote = match &delivery.remote {
             Remote::At(hop) => Some(*hop),
@@ -216,139 +217,74 @@ impl MemberTable {
 }
 
 /// The current target of a route.
-struct RouteTarget {
-    remote: Option<Hop>,
-    relays: Vec<Hop>,
+pub(in crate::engine) struct RouteTarget {
+    pub(in crate::engine) remote: Option<Hop>,
+    pub(in crate::engine) relays: Vec<Hop>,
     /// The round trip between the remote endpoint and the last relay, if it is known.
-    remote_access: Option<Duration>,
+    pub(in crate::engine) remote_access: Option<Duration>,
 }
 
-impl Engine {
-    /// Replaces the members.
-    pub(super) fn set_members(&mut self, now: Now, members: Members) {
-        let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
-        let old = std::mem::replace(&mut self.members.members, members.clone());
-        self.leave_several(now, &old, &members);
-        let mut before = std::mem::take(&mut self.members.candidates);
-        for hop in &members.relays {
-            let Some(peer) = self.leg_to(now, *hop) else { continue };
-            let known = before.iter().position(|candidate| candidate.hop == *hop);
-            let candidate = match known {
-                Some(known) => before.swap_remove(known),
-                None => Candidate::new(*hop, peer, now.steady),
-            };
-            self.members.candidates.push(candidate);
-        }
-        self.know_members();
-        self.register_with(now);
-        if let Some(old) = registry.and_then(|hop| self.legs.to(self.sessions.public(), hop)) {
-            self.leave_leg(now, old);
-        }
-        self.members.nearest = self.members.choose();
-        self.update_all_routes(now);
-        before.into_iter().for_each(|gone| self.leave_leg(now, gone.peer));
-    }
-
-    /// Forbids delivery of packets to members' own addresses.
-    pub(super) fn know_members(&mut self) {
-        let Members { relays, registry, endpoints, further } = &self.members.members;
+impl MemberTable {
+    /// Returns the addresses of all members.
+    pub(in crate::engine) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let Members { relays, registry, endpoints, further } = &self.members;
         let hops = relays.iter().chain(registry).map(|hop| hop.address);
         let near = endpoints.iter().flat_map(|member| &member.relays).map(|near| near.address);
         let ends = endpoints.iter().map(|member| member.address);
-        let further = further.values().flatten().copied();
-        self.access.add_relays(hops.chain(near).chain(ends).chain(further));
+        hops.chain(near).chain(ends).chain(further.values().flatten().copied())
     }
 
-    /// Measures relays, and has routes follow the results.
-    pub(super) fn maintain_members(&mut self, now: Now) {
-        self.maintain_registration(now);
-        if self.members.candidates.is_empty() {
-            return;
+    /// Replaces the members; returns the ones before.
+    pub(super) fn replace(&mut self, members: Members) -> Members {
+        std::mem::replace(&mut self.members, members)
+    }
+
+    /// Takes those as candidates to which there are legs; returns the legs to former ones.
+    pub(super) fn set_candidates(&mut self, now: Now, legs: Vec<(Hop, PeerId)>) -> Vec<PeerId> {
+        let mut before = std::mem::take(&mut self.candidates);
+        for (hop, peer) in legs {
+            let known = before.iter().position(|candidate| candidate.hop == hop);
+            let candidate = match known {
+                Some(known) => before.swap_remove(known),
+                None => Candidate::new(hop, peer, now.steady),
+            };
+            self.candidates.push(candidate);
         }
-        let used = |peer| self.routes.values().any(|route| route.first() == Some(peer));
-        for candidate in &mut self.members.candidates {
+        before.into_iter().map(|gone| gone.peer).collect()
+    }
+
+    /// Takes the relay that is nearest by now; returns whether it is another.
+    pub(super) fn choose_again(&mut self) -> bool {
+        let nearest = self.choose();
+        std::mem::replace(&mut self.nearest, nearest) != nearest
+    }
+
+    /// Measures relays, of which `used` says whether one carries something; returns whether another
+    /// is the nearest now.
+    pub(in crate::engine) fn maintain(&mut self, now: Now, used: impl Fn(PeerId) -> bool) -> bool {
+        if self.candidates.is_empty() {
+            return false;
+        }
+        for candidate in &mut self.candidates {
             candidate.maintain(now.steady);
             if used(candidate.peer) {
                 candidate.restart_if_silent(now.steady);
             }
         }
-        let nearest = self.members.choose();
-        if nearest != self.members.nearest {
-            self.members.nearest = nearest;
-            self.members.registration.report_at_once();
-            self.update_all_routes(now);
+        let is_another = self.choose_again();
+        if is_another {
+            self.registration.report_at_once();
         }
-    }
-
-    /// Returns whether a neighbour is a relay that carries nothing for this node and has been
-    /// measured.
-    pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
-        let in_use = self.several.in_use(peer);
-        // The addresses of a rendezvous are compared by their pongs.
-        let is_rendezvous = self.rendezvous_client.is_with(peer) && !self.several.has(peer);
-        (self.members.is_measured(in_use) || is_rendezvous)
-            && !self.routes.values().any(|route| route.first() == Some(in_use))
-    }
-
-    pub(super) fn update_all_routes(&mut self, now: Now) {
-        let routes: Vec<u32> = self.routes.ids().collect();
-        for id in routes {
-            if self.update_route(now, id).is_none() {
-                tracing::warn!("a route stays as it was: there are too many neighbours");
-            }
-        }
-    }
-
-    /// Updates a route to its policy's current target; `None` when there is no room for another
-    /// neighbour.
-    pub(super) fn update_route(&mut self, now: Now, id: u32) -> Option<()> {
-        let leads =
-            |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
-        let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
-        let RouteTarget { remote, relays, remote_access } = self.members.resolve(&route.delivery);
-        let hops: Vec<Hop> = relays.iter().chain(&remote).copied().collect();
-        let (remote, relays, hops) = if self.would_loop(id, &hops) {
-            (None, Vec::new(), Vec::new())
-        } else {
-            (remote, relays, hops)
-        };
-        let (remote_before, first_before) = (route.remote, route.first());
-        let is_as_before = hops == route.hops();
-        let first = match relays.first() {
-            Some(hop) => Some(self.leg_to(now, *hop)?),
-            None => None,
-        };
-        let peer = match remote {
-            Some(hop) => self.leg_to(now, hop)?,
-            None => nobody(),
-        };
-        if is_as_before && (peer, first) == (remote_before, first_before) {
-            self.set_access(remote_before, remote_access);
-            return Some(());
-        }
-        self.point(now, id, (peer, first, hops));
-        self.set_access(peer, remote_access);
-        [Some(remote_before), first_before]
-            .into_iter()
-            .flatten()
-            .for_each(|gone| self.leave_leg(now, gone));
-        Some(())
-    }
-
-    fn set_access(&mut self, remote: PeerId, round_trip: Option<Duration>) {
-        if let Some(remote) = self.remotes.get_mut(&remote) {
-            remote.access = round_trip;
-        }
+        is_another
     }
 
     /// Returns the status of the relays and endpoints that this node knows.
-    pub(crate) fn report_members(&self) -> (Vec<RelayStatus>, Vec<EndpointStatus>) {
-        let table = &self.members;
+    pub(crate) fn report(&self) -> (Vec<RelayStatus>, Vec<EndpointStatus>) {
         let relay = |known: &Candidate| RelayStatus {
             identity: known.hop.identity.to_string(),
             address: known.hop.address,
             round_trip_ms: known.measured.map(as_millis_f64),
-            is_nearest: table.nearest == Some(known.hop),
+            is_nearest: self.nearest == Some(known.hop),
         };
         let endpoint = |member: &Member| EndpointStatus {
             id: member.id.clone(),
@@ -361,8 +297,8 @@ impl Engine {
                 .and_then(|near| near.round_trip)
                 .map(as_millis_f64),
         };
-        let known = table.members.endpoints.iter().chain(table.registration.all());
+        let known = self.members.endpoints.iter().chain(self.registration.all());
         let endpoints = known.map(endpoint).collect();
-        (table.candidates.iter().map(relay).collect(), endpoints)
+        (self.candidates.iter().map(relay).collect(), endpoints)
     }
 }

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_grant::PublicIdentity;
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
+use crate::engine::context::Context;
 use crate::membership::Members;
 
 /// Unanswered pings after which an address without losses counts as down. Chosen: as for a remote
@@ -151,7 +151,7 @@ impl Addresses {
 
 /// Neighbours with several addresses, by identity.
 #[derive(Debug, Default)]
-pub(super) struct Several(BTreeMap<PublicIdentity, Addresses>);
+pub(in crate::engine) struct Several(BTreeMap<PublicIdentity, Addresses>);
 
 impl Several {
     /// Returns whether a leg leads to one of several addresses.
@@ -174,82 +174,77 @@ impl Several {
     }
 }
 
-impl Engine {
-    /// Returns the session with a neighbour, at the best of its addresses; `None` when there are
-    /// too many.
-    pub(super) fn leg_to(&mut self, now: Now, hop: Hop) -> Option<PeerId> {
-        let peer = self.leg(now, hop.identity, hop.address);
-        self.begin_several(now, hop);
-        peer
+impl Several {
+    /// Returns whether the addresses of a neighbour are known.
+    pub(super) fn knows(&self, identity: PublicIdentity) -> bool {
+        self.0.contains_key(&identity)
     }
 
-    /// Begins a leg to each address of a neighbour, if it has several.
-    fn begin_several(&mut self, now: Now, hop: Hop) {
-        let of_members = || self.members.further(hop.identity);
-        let others = self.config.further_addresses.get(&hop.identity).or_else(of_members);
-        let Some(others) = others.filter(|_| !self.several.0.contains_key(&hop.identity)) else {
-            return;
-        };
-        let mut all = Vec::new();
-        for at in std::iter::once(hop.address).chain(others.clone()) {
-            if let Some(peer) = self.leg(now, hop.identity, at) {
-                all.push(Address::new(at, peer));
-            }
-        }
-        if all.len() > 1 {
-            self.several.0.insert(hop.identity, Addresses::new(all));
+    /// Adds a neighbour with sessions at more than one address.
+    pub(super) fn add(&mut self, identity: PublicIdentity, legs: Vec<(SocketAddr, PeerId)>) {
+        if legs.len() > 1 {
+            let all = legs.into_iter().map(|(at, peer)| Address::new(at, peer));
+            self.0.insert(identity, Addresses::new(all.collect()));
         }
     }
 
     /// Forgets the addresses of neighbours whose addresses have changed.
-    pub(super) fn leave_several(&mut self, now: Now, before: &Members, after: &Members) {
+    pub(super) fn leave(
+        &mut self,
+        context: &mut Context,
+        now: Now,
+        before: &Members,
+        after: &Members,
+    ) {
         let in_members = |members: &Members, identity: PublicIdentity| {
             let relay = members.relays.iter().find(|hop| hop.identity == identity).copied();
             let member = members.endpoint_of(identity).map(|member| member.address);
             (relay, member, members.further.get(&identity).cloned())
         };
-        let configured = &self.config.further_addresses;
-        let changed = self.several.0.keys().copied().filter(|identity| {
+        let configured = &context.config.further_addresses;
+        let changed = self.0.keys().copied().filter(|identity| {
             let is_same = in_members(before, *identity) == in_members(after, *identity);
             !is_same && !configured.contains_key(identity)
         });
         for identity in changed.collect::<Vec<_>>() {
-            let Some(mut known) = self.several.0.remove(&identity) else { continue };
+            let Some(mut known) = self.0.remove(&identity) else { continue };
             // The session for packets leads to the first address again.
             for (peer, address) in known.take(0) {
-                self.sessions.lead_to(now, peer, Link::to(address));
+                context.sessions.lead_to(now, peer, Link::to(address));
             }
         }
     }
 
-    /// Moves sessions to better addresses.
-    pub(super) fn maintain_several(&mut self, now: Now) {
-        let in_use = |known: &Addresses| known.all[known.chosen].peer;
-        let all = self.several.0.iter();
-        let idle = all.filter(|(_, known)| self.is_idle_candidate(in_use(known)));
-        let idle: Vec<PublicIdentity> = idle.map(|(identity, _)| *identity).collect();
-        // Idle neighbours are not pinged now.
-        let asked = self.several.0.iter_mut().filter(|(identity, _)| !idle.contains(identity));
-        for (identity, known) in asked {
+    /// Counts a ping to all addresses of the neighbours that are not idle, and moves sessions to
+    /// better addresses; returns these sessions and the round trips measured there.
+    pub(in crate::engine) fn note_pings(
+        &mut self,
+        context: &mut Context,
+        now: Now,
+        idle: &[PeerId],
+    ) -> Vec<(PeerId, Option<Duration>)> {
+        let mut moved = Vec::new();
+        for (identity, known) in &mut self.0 {
+            // Idle neighbours are not pinged now.
+            if idle.contains(&known.all[known.chosen].peer) {
+                continue;
+            }
             let Some(better) = known.note_pings(now.steady) else { continue };
             let sessions = known.take(better);
             let (peer, address) = sessions[0];
             tracing::info!(%identity, %address, "another address of a neighbour is taken");
             for (peer, address) in sessions {
-                self.sessions.lead_to(now, peer, Link::to(address));
+                context.sessions.lead_to(now, peer, Link::to(address));
             }
-            let round_trip = known.all[better].round_trip;
-            if let Some(remote) = self.remotes.get_mut(&peer) {
-                remote.is_elsewhere(now, round_trip);
-            }
-            self.leg_round_trips.extend(round_trip.map(|round_trip| (peer, round_trip)));
+            moved.push((peer, known.all[better].round_trip));
         }
+        moved
     }
 
     /// Returns whether a pong over the Internet counts for a neighbour: where that has several
     /// addresses, the pong must come from the one that was pinged.
-    pub(super) fn is_of_its_address(&self, peer: PeerId, link: Link) -> bool {
-        !self.several.has(peer) || self.sessions.link_of(peer) == Some(link)
+    pub(super) fn counts_pong(&self, context: &Context, peer: PeerId, link: Link) -> bool {
+        !self.has(peer) || context.sessions.link_of(peer) == Some(link)
     }
 }
 
@@ -258,7 +253,7 @@ mod tests {
     use super::*;
 
     fn addresses(number: usize) -> Addresses {
-        let peer = super::super::routes::nobody();
+        let peer = crate::engine::nobody();
         let address = |at: usize| Address::new(([192, 0, 2, at as u8], 7001).into(), peer);
         Addresses::new((0..number).map(address).collect())
     }
