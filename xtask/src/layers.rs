@@ -13,16 +13,22 @@ const LAYERS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
     (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet", "config"]),
     (2, &["net", "telemetry"]),
-    (3, &["output", "relay", "node", "probe", "jumpstart-daemon"]),
+    (3, &["output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"]),
     (4, &["lab"]),
     (5, &["demo"]),
     (6, &["cli"]),
 ];
 
+/// Pairs of a crate and one that it may import from its own layer.
+type Exceptions = &'static [(&'static str, &'static str)];
+
+const NONE: Exceptions = &[];
+
 /// The allowed imports within one layer: models compute with units, the desired state of relays and
-/// gateways is compiled from a plan and holds identities, packet services use the erasure code, and
-/// configurations hold the types of what they configure.
-const EXCEPTIONS: &[(&str, &str)] = &[
+/// gateways is compiled from a plan and holds identities, packet services use the erasure code,
+/// configurations hold the types of what they configure, and relays and
+/// gateways carry streams.
+const EXCEPTIONS: Exceptions = &[
     ("model", "units"),
     ("desired", "plan"),
     ("desired", "grant"),
@@ -33,7 +39,12 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("config", "jumpstart"),
     ("config", "packet"),
     ("config", "plan"),
+    ("relay", "stream"),
+    ("gateway", "stream"),
 ];
+
+/// The allowed imports within one layer by tests alone: a gateway's run the relays of its paths.
+const EXCEPTIONS_OF_TESTS: Exceptions = &[("gateway", "relay")];
 
 /// The folder of the product's crates.
 const PRODUCT: &str = "crates/";
@@ -106,12 +117,22 @@ struct Dependencies {
 }
 
 impl Manifest {
-    fn imports(&self) -> impl Iterator<Item = (&Spanned<String>, &Value)> {
-        let own = [&self.dependencies, &self.dev_dependencies, &self.build_dependencies];
+    /// Returns the imports, each with the exceptions that apply to it beside the general ones.
+    fn imports(&self) -> impl Iterator<Item = (&Spanned<String>, &Value, Exceptions)> {
+        let own = [
+            (&self.dependencies, NONE),
+            (&self.dev_dependencies, EXCEPTIONS_OF_TESTS),
+            (&self.build_dependencies, NONE),
+        ];
         let for_targets = self.target.values().flat_map(|table| {
-            [&table.dependencies, &table.dev_dependencies, &table.build_dependencies]
+            [
+                (&table.dependencies, NONE),
+                (&table.dev_dependencies, EXCEPTIONS_OF_TESTS),
+                (&table.build_dependencies, NONE),
+            ]
         });
-        own.into_iter().chain(for_targets).flatten()
+        let tables = own.into_iter().chain(for_targets);
+        tables.flat_map(|(table, more)| table.iter().map(move |(key, value)| (key, value, more)))
     }
 }
 
@@ -134,17 +155,18 @@ pub(crate) fn check_manifest(file: &str, name: &str, text: &str) -> Vec<Violatio
     }
     manifest
         .imports()
-        .filter_map(|(key, value)| {
+        .filter_map(|(key, value, more)| {
             let package = value.get("package").and_then(Value::as_str);
             let imported = package.unwrap_or(key.get_ref());
-            let what = check_import(name, imported)?;
+            let what = check_import(name, imported, more)?;
             Some(at(key.span().start, what))
         })
         .collect()
 }
 
-/// Returns the problem of crate `name` importing package `imported`, if any.
-fn check_import(name: &str, imported: &str) -> Option<String> {
+/// Returns the problem of crate `name` importing package `imported`, if any; `more` are exceptions
+/// beside the general ones.
+fn check_import(name: &str, imported: &str, more: Exceptions) -> Option<String> {
     if OUTSIDE.contains(&imported) {
         return Some(format!("`{imported}` is a tool of the repository: nothing imports it"));
     }
@@ -155,7 +177,8 @@ fn check_import(name: &str, imported: &str) -> Option<String> {
     let Some(here) = layer_of(name) else {
         return Some(format!("`{name}` stands outside the house and imports `{imported}`"));
     };
-    if there < here || EXCEPTIONS.contains(&(name, imported)) {
+    let is_allowed = |exceptions: Exceptions| exceptions.contains(&(name, imported));
+    if there < here || is_allowed(EXCEPTIONS) || is_allowed(more) {
         return None;
     }
     Some(format!("`{name}` (layer {here}) imports `{imported}` (layer {there}): only lower layers"))
@@ -211,6 +234,14 @@ mod tests {
         let text = "[dependencies]\ntradewind-telemetry.workspace = true\n";
         assert_eq!(check("net", text).len(), 1);
         assert_eq!(check("units", "[dependencies]\ntradewind-model.workspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn only_tests_of_gateways_import_relays() {
+        let tests = "[dev-dependencies]\ntradewind-relay.workspace = true\n";
+        assert!(check("gateway", tests).is_empty());
+        assert_eq!(check("relay", &tests.replace("relay", "gateway")).len(), 1);
+        assert_eq!(check("gateway", &tests.replace("dev-", "")).len(), 1);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use tradewind_config::{GatewayConfig, Kind, LegProfiles, Limits, RelayConfig};
 use tradewind_net::capability;
 use tradewind_net::kernel_feature::{KERNEL_FEATURES, KernelFeature};
 use tradewind_node::host_shortfall;
-use tradewind_relay::buffers::host_buffers;
-use tradewind_relay::local_ports;
+use tradewind_stream::dial::local_ports;
+use tradewind_stream::limits::buffers::host_buffers;
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use tradewind_net::privileges::Capability;
-use tradewind_relay::{ForwardRule, Forwarder, Shutdown};
+use tradewind_relay::{ForwardRule, Forwarder};
+use tradewind_stream::Shutdown;
 
 use crate::output::{self, Outcome};
 use crate::privileges::{self, RetainedRights};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tradewind_config::GatewayConfig;
+use tradewind_gateway::Gateway;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{
-    Additions, Gateway, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
+use tradewind_stream::{
+    Additions, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
 
 use crate::journal::Logs;

@@ -8,7 +8,7 @@ use tradewind_grant::{
     Grant, GrantId, GrantSpec, OperatorKey, OperatorPublicKey, PublicIdentity, Relays,
     RevocationList, SignedGrant, SourceRange,
 };
-use tradewind_relay::revocations;
+use tradewind_stream::keys::revocations;
 use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, Timestamp};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tradewind_grant::OpenHeader;
 use tradewind_node::{ConversationRecord, Journal};
-use tradewind_relay::access_log::{AccessLog, AuditLog};
+use tradewind_stream::access_log::{AccessLog, AuditLog};
 
 /// The logs of a process, if there are any.
 #[derive(Debug)]

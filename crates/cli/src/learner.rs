@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tradewind_config::JumpstartConfig;
 use tradewind_jumpstart_daemon::Embedded;
 use tradewind_net::jumpstart::OwnSockets;
-use tradewind_relay::{Handover, RelayError, Shutdown};
+use tradewind_stream::{Handover, Shutdown, StreamError};
 use tradewind_telemetry::Registry;
 
 use crate::jumpstart::own_socket;
@@ -40,7 +40,7 @@ impl Learner {
     }
 
     /// Ends it as soon as the next process, which has one of its own, has taken over.
-    pub(crate) fn leave_to_successor(&self, shutdown: &Shutdown) -> Result<(), RelayError> {
+    pub(crate) fn leave_to_successor(&self, shutdown: &Shutdown) -> Result<(), StreamError> {
         match &self.0 {
             Ok(learner) => {
                 let end = learner.end();

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use tradewind_config::GatewayConfig;
-use tradewind_relay::gateway::report::{RuleReport, Source, WayReport};
-use tradewind_relay::{PathsReport, survey};
+use tradewind_gateway::report::{PathOptionReport, RuleReport, Source};
+use tradewind_gateway::{PathsReport, survey};
 use tradewind_units::{Duration, address};
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
@@ -68,9 +68,11 @@ impl From {
             Format::Json => output::json(&report)?,
             Format::Table => print(&report)?,
         }
-        let is_fit = |option: &WayReport| option.chosen && option.state.as_deref() != Some("dead");
+        let is_fit =
+            |option: &PathOptionReport| option.chosen && option.state.as_deref() != Some("dead");
         let are_fit = |rule: &RuleReport| {
-            rule.ways.iter().any(is_fit) || rule.ways.iter().all(|option| option.kind == "refuse")
+            rule.options.iter().any(is_fit)
+                || rule.options.iter().all(|option| option.kind == "refuse")
         };
         let all_fit = report.rules.iter().all(are_fit);
         Ok(if all_fit { ExitCode::SUCCESS } else { output::FAILED.into() })
@@ -107,7 +109,7 @@ impl From {
     /// Queries the running gateway, and probes from here the paths that it does not probe.
     fn ask(&self, address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
         let mut report = ask(address, to).with_context(|| format!("gateway at {address}"))?;
-        if report.rules.iter().flat_map(|rule| &rule.ways).any(is_unprobed) {
+        if report.rules.iter().flat_map(|rule| &rule.options).any(is_unprobed) {
             let probed = self.read_config().and_then(|config| self.survey(&config, to));
             match probed {
                 Ok(probed) => fill_in(&mut report, &probed),
@@ -120,18 +122,18 @@ impl From {
 
 /// Returns whether it is a path over relays that the gateway does not probe, since it has no
 /// alternative.
-fn is_unprobed(option: &WayReport) -> bool {
+fn is_unprobed(option: &PathOptionReport) -> bool {
     option.kind == "relays" && option.state.is_none()
 }
 
 /// Replaces paths that the gateway does not probe by the results of probes from here.
 fn fill_in(report: &mut PathsReport, probed: &PathsReport) {
-    let options = report.rules.iter_mut().flat_map(|rule| &mut rule.ways);
+    let options = report.rules.iter_mut().flat_map(|rule| &mut rule.options);
     for option in options.filter(|option| is_unprobed(option)) {
-        let mut found = probed.rules.iter().flat_map(|rule| &rule.ways);
+        let mut found = probed.rules.iter().flat_map(|rule| &rule.options);
         if let Some(found) = found.find(|found| found.relays == option.relays) {
             let cause = format!("the only path; probed from here: {}", found.cause);
-            *option = WayReport { chosen: option.chosen, cause, ..found.clone() };
+            *option = PathOptionReport { chosen: option.chosen, cause, ..found.clone() };
         }
     }
 }
@@ -181,7 +183,7 @@ fn print(report: &PathsReport) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for rule in &report.rules {
         let destination = rule.destination.as_deref().unwrap_or("(default)");
-        for (index, option) in rule.ways.iter().enumerate() {
+        for (index, option) in rule.options.iter().enumerate() {
             let first = if index == 0 { destination } else { "" };
             rows.push(row(first, option));
         }
@@ -195,7 +197,7 @@ fn print(report: &PathsReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(destination: &str, option: &WayReport) -> Vec<String> {
+fn row(destination: &str, option: &PathOptionReport) -> Vec<String> {
     let names: Vec<_> = option.relays.iter().map(|relay| relay.name.as_str()).collect();
     let path = if names.is_empty() { option.kind.clone() } else { names.join(" > ") };
     let ms = |ms: &f64| format!("{ms:.1}");

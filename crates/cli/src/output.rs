@@ -10,7 +10,7 @@ use tradewind_lab::LabError;
 use tradewind_node::NodeError;
 pub(crate) use tradewind_output::*;
 use tradewind_probe::ProbeError;
-use tradewind_relay::RelayError;
+use tradewind_stream::StreamError;
 use tradewind_telemetry::TelemetryError;
 
 /// Returns the exit code of an error: invalid files and arguments are wrong usage.
@@ -23,7 +23,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
     let is_of_configuration = error.is::<BadFile>()
         || error.is::<ConfigError>()
-        || is(error, RelayError::is_of_configuration)
+        || is(error, StreamError::is_of_configuration)
         || is(error, TelemetryError::is_of_configuration)
         || is(error, DaemonError::is_of_configuration)
         || is(error, LabError::is_of_configuration)
@@ -68,7 +68,7 @@ mod tests {
             Err(anyhow::anyhow!("line 3: no such key")).or_bad("a".as_ref());
         let bad = bad.unwrap_err();
         assert_eq!((one_line(&bad).as_str(), exit_code(&bad)), ("a: line 3: no such key", 2));
-        let relay = RelayError::from(ConfigError::new("listen", "none"));
+        let relay = StreamError::from(ConfigError::new("listen", "none"));
         assert_eq!(exit_code(&anyhow::Error::new(relay).context("relay.toml")), 2);
         assert_eq!(exit_code(&anyhow::anyhow!("address already in use")), 1);
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tradewind_config::ConfigError;
 use tradewind_grant::SignedRevocations;
 use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
-use tradewind_relay::{Handover, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
+use tradewind_stream::keys::revocations;
+use tradewind_stream::{Handover, Prepared, Reload, Reloads, Shutdown, StreamError};
 use tradewind_telemetry::Health;
 
 use crate::journal::Logs;
@@ -48,7 +49,7 @@ pub(crate) struct PacketSettings {
 
 impl PacketSettings {
     /// Reads the revocations.
-    fn lists(file: Option<&PathBuf>) -> Result<Vec<SignedRevocations>, RelayError> {
+    fn lists(file: Option<&PathBuf>) -> Result<Vec<SignedRevocations>, StreamError> {
         file.map_or(Ok(Vec::new()), |file| revocations::read(file))
     }
 }
@@ -74,10 +75,10 @@ impl<F> PacketReload<F> {
         &self,
         config: Option<Arc<NodeConfig>>,
         file: Option<PathBuf>,
-    ) -> Result<Prepared, RelayError> {
+    ) -> Result<Prepared, StreamError> {
         let lists = PacketSettings::lists(file.as_ref())?;
         let ready = self.node.prepare_revocations(config, &lists);
-        let ready = ready.map_err(|error| RelayError::Beside(error.to_string()))?;
+        let ready = ready.map_err(|error| StreamError::Beside(error.to_string()))?;
         let (node, revocations) = (self.node.clone(), Arc::clone(&self.revocations));
         Ok(Box::new(move || {
             *revocations.lock().unwrap_or_else(PoisonError::into_inner) = file;
@@ -92,8 +93,8 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
         self.live
     }
 
-    fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        let beside = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
+    fn prepare(&self, text: &str) -> Result<Prepared, StreamError> {
+        let beside = |error: anyhow::Error| StreamError::Beside(output::one_line(&error));
         // A section that is gone is reported as changed.
         let Some(read) = (self.read)(text).map_err(beside)? else {
             return Ok(Box::new(|| None));
@@ -107,7 +108,7 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
         self.file()
     }
 
-    fn prepare_watched(&self) -> Result<Prepared, RelayError> {
+    fn prepare_watched(&self) -> Result<Prepared, StreamError> {
         self.ready(None, self.file())
     }
 }

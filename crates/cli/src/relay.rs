@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use tradewind_config::RelayConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{
-    Additions, Handle, Handover, HeldKeys, Relay, Reloads, Rights, Shutdown, check_readers, keys,
+use tradewind_relay::Relay;
+use tradewind_stream::{
+    Additions, Handle, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
 use tradewind_telemetry::{LogFormat, init_logs};
 

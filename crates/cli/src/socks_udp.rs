@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use tradewind_gateway::{DatagramFlow, Datagrams};
 use tradewind_node::{DeliveryPolicy, Flow, FlowError, FlowOpener};
-use tradewind_relay::{DatagramFlow, Datagrams};
 
 /// The opener of flows of the packet plane, and the delivery policy of all these datagrams.
 pub(crate) struct SocksUdp {

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tradewind_config::RelayConfig;
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
-use tradewind_relay::{Relay, Shutdown};
+use tradewind_relay::Relay;
+use tradewind_stream::Shutdown;
 use tradewind_units::Timestamp;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
@@ -175,12 +176,12 @@ fn running_gateway_shows_paths_and_applies_valid_tables() {
         Gateway::start("running", &(fixed.clone() + &routes(&[&first, &second], both)));
     let file = gateway.file.clone();
     wait_for("a good path", || {
-        let ways = &report(&["netcheck"], &file)["rules"][0]["ways"];
-        ways[0]["state"] == "good" && ways[0]["chosen"] == true
+        let options = &report(&["netcheck"], &file)["rules"][0]["options"];
+        options[0]["state"] == "good" && options[0]["chosen"] == true
     });
     let answer = report(&["ping", "127.0.0.1:80"], &file);
     assert_eq!(answer["source"], "gateway");
-    assert_eq!(answer["rules"][0]["ways"][0]["legs_ms"].as_array().unwrap().len(), 2);
+    assert_eq!(answer["rules"][0]["options"][0]["legs_ms"].as_array().unwrap().len(), 2);
     let table = tradewind(&["ping", "127.0.0.1:80"], &file);
     let text = String::from_utf8(table.stdout).unwrap();
     assert!(table.status.success() && text.contains("hamina > tokyo"), "{text}");
@@ -202,7 +203,7 @@ fn running_gateway_shows_paths_and_applies_valid_tables() {
     gateway.hang_up();
     wait_for("the new table", || {
         gateway.hang_up();
-        report(&["netcheck"], &file)["rules"][0]["ways"].as_array().unwrap().len() == 2
+        report(&["netcheck"], &file)["rules"][0]["options"].as_array().unwrap().len() == 2
     });
     remote.write_all(b"still here").unwrap();
     let mut seen = Vec::new();
@@ -223,7 +224,7 @@ fn only_path_of_a_gateway_is_probed_on_request() {
         fixed_part(free_port()) + &routes(&[&first, &second], "default = ['hamina', 'tokyo']");
     let gateway = Gateway::start("only", &text);
     let answer = report(&["ping", "127.0.0.1:80"], &gateway.file);
-    let option = &answer["rules"][0]["ways"][0];
+    let option = &answer["rules"][0]["options"][0];
     assert_eq!(
         (&answer["source"], &option["chosen"]),
         (&"gateway".into(), &true.into()),
@@ -260,8 +261,8 @@ fn invalid_table_is_refused_and_old_routes_stay() {
         "{line}"
     );
     std::fs::write(&file, text).unwrap();
-    let ways = &report(&["netcheck"], &file)["rules"][0]["ways"];
-    assert_eq!(ways[0]["relays"][0]["name"], "hamina");
+    let options = &report(&["netcheck"], &file)["rules"][0]["options"];
+    assert_eq!(options[0]["relays"][0]["name"], "hamina");
     let mut child = gateway.child.take().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -276,14 +277,18 @@ fn configured_paths_are_probed_without_a_gateway() {
     drop(gone);
     let file = Gateway::file("survey", &(fixed_part(free_port()) + &text));
     let answer = report(&["ping", "127.0.0.1:80", "-n", "2"], &file);
-    let ways = &answer["rules"][0]["ways"];
+    let options = &answer["rules"][0]["options"];
     assert_eq!(
-        (&answer["source"], &ways[0]["state"]),
+        (&answer["source"], &options[0]["state"]),
         (&"probes".into(), &"dead".into()),
         "{answer}"
     );
-    assert!(ways[0]["cause"].as_str().unwrap().contains("connection refused"), "{answer}");
-    assert_eq!((&ways[1]["state"], &ways[1]["chosen"]), (&"good".into(), &true.into()), "{answer}");
+    assert!(options[0]["cause"].as_str().unwrap().contains("connection refused"), "{answer}");
+    assert_eq!(
+        (&options[1]["state"], &options[1]["chosen"]),
+        (&"good".into(), &true.into()),
+        "{answer}"
+    );
     let wrong = tradewind(&["ping", "nowhere"], &file);
     let line = String::from_utf8(wrong.stderr).unwrap();
     assert!(wrong.status.code() == Some(2) && line.lines().count() == 1, "{line}");

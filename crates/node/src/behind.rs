@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
-use crate::engine::TICK;
+use crate::ticks::TICK;
 
 /// Devices whose packets have waited since the worker stood still, by their tokens.
 #[derive(Debug, Default)]

@@ -47,6 +47,7 @@ mod ip;
 mod listener;
 mod mailbox;
 pub mod membership;
+mod membership_watch;
 pub mod record;
 mod registry;
 mod reload;
@@ -79,7 +80,7 @@ pub use flow::{Congestion, Flow, FlowError, FlowOpener, FlowOptions, Judge};
 use handover::{Before, Handover, Named};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
-use membership::Watch;
+use membership_watch::MembershipWatch;
 pub use record::{ConversationRecord, Journal};
 pub use reload::NodeReloader;
 use shared::Shared;
@@ -149,7 +150,7 @@ pub struct Node {
     config: Arc<NodeConfig>,
     reloader: NodeReloader,
     /// Reads the members' file again when it changes.
-    _members: Option<Watch>,
+    _members: Option<MembershipWatch>,
     /// Rules of the interceptions, until they are in the interceptor.
     rules: Vec<Rules>,
     interceptor: Option<Interceptor>,
@@ -207,7 +208,7 @@ impl Node {
             address,
             local: waiting.iter().flat_map(Worker::local_addresses).collect(),
             rules: rules(&config, &waiting)?,
-            _members: Watch::of(config.members.as_deref(), commands)?,
+            _members: MembershipWatch::of(config.members.as_deref(), commands)?,
             outsides,
             config,
             reloader,

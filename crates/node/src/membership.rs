@@ -20,22 +20,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
 use tradewind_config::packet::{Addresses, Placed};
 use tradewind_grant::{Hop, PublicIdentity};
-use tradewind_net::periodic::Periodic;
 use tradewind_net::text_file;
 use tradewind_packet::message::MOST_NEAR;
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
-use crate::mailbox::{Command, CommandQueue};
 
 /// Longest file that is read. Chosen: more than the most endpoints take.
 const MOST_MIB: u64 = 4;
@@ -43,8 +39,6 @@ const MOST_MIB: u64 = 4;
 pub const MOST_RELAYS: usize = 64;
 /// Most endpoints that it knows. Chosen.
 pub const MOST_ENDPOINTS: usize = 4096;
-/// Interval of the checks of the file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A relay near an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -217,46 +211,6 @@ impl Members {
     #[must_use]
     pub fn endpoint_of(&self, identity: PublicIdentity) -> Option<&Member> {
         self.endpoints.iter().find(|member| member.identity == identity)
-    }
-}
-
-/// Returns metadata that change when a file is written.
-fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = std::fs::metadata(file).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
-}
-
-/// The thread that checks the file while the node runs; a file that cannot be read changes nothing.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    _looks: Periodic,
-}
-
-impl Watch {
-    /// Begins to watch for a node whose only worker is at `commands`, if it has a file.
-    pub(crate) fn of(
-        file: Option<&Path>,
-        commands: Option<&Arc<CommandQueue>>,
-    ) -> Result<Option<Self>, NodeError> {
-        let (Some(file), Some(commands)) = (file, commands) else { return Ok(None) };
-        Self::start(file.to_owned(), Arc::clone(commands)).map(Some)
-    }
-
-    /// Reads the file, and has the worker notified of each change.
-    fn start(file: PathBuf, commands: Arc<CommandQueue>) -> Result<Self, NodeError> {
-        let mut seen = stamp(&file);
-        commands.send(Command::Members(Box::new(Members::read(&file)?)));
-        let look = move || {
-            let now = stamp(&file);
-            if now != seen {
-                seen = now;
-                match Members::read(&file) {
-                    Ok(members) => commands.send(Command::Members(Box::new(members))),
-                    Err(error) => tracing::warn!(%error, "members stay as they were"),
-                }
-            }
-        };
-        Ok(Self { _looks: Periodic::start("members", LOOK_EVERY, look)? })
     }
 }
 

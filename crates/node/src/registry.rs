@@ -12,7 +12,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_units::{Duration, Timestamp};
 
 /// Time for which an entry is kept without another report. Chosen: three reports may get lost.
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
+pub(crate) const RETENTION: Duration = Duration::from_secs(60);
 /// Most endpoints at a time. Chosen.
 const MOST: usize = 16_384;
 
@@ -49,7 +49,7 @@ impl Registry {
                 return false;
             }
         }
-        let entry = Entry { address, near: near.to_vec(), until: now + KEPT_FOR };
+        let entry = Entry { address, near: near.to_vec(), until: now + RETENTION };
         entries.insert(identity, entry);
         true
     }
@@ -76,11 +76,11 @@ mod tests {
         let (identity, address) =
             (PublicIdentity::from_bytes([1; 32]), SocketAddr::from(([192, 0, 2, 1], 7001)));
         assert!(registry.register(now, identity, (address, b"near")));
-        let later = now + KEPT_FOR / 2;
+        let later = now + RETENTION / 2;
         assert_eq!(registry.look_up(later, identity).unwrap().address, address);
         assert!(registry.register(later, identity, (address, b"others")));
-        assert_eq!(registry.look_up(now + KEPT_FOR, identity).unwrap().near, b"others");
-        assert!(registry.look_up(later + KEPT_FOR, identity).is_none());
+        assert_eq!(registry.look_up(now + RETENTION, identity).unwrap().near, b"others");
+        assert!(registry.look_up(later + RETENTION, identity).is_none());
     }
 
     #[test]
@@ -96,6 +96,6 @@ mod tests {
             assert!(registry.register(now, identity(number), (address, &[])));
         }
         assert!(!registry.register(now, identity(MOST), (address, &[])));
-        assert!(registry.register(now + KEPT_FOR, identity(MOST), (address, &[])));
+        assert!(registry.register(now + RETENTION, identity(MOST), (address, &[])));
     }
 }

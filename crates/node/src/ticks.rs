@@ -1,4 +1,4 @@
-//! Liveness of the workers: each counts its ticks, at least one each `engine::TICK`. The count of
+//! Liveness of the workers: each counts its ticks, at least one each [`TICK`]. The count of
 //! one that is stuck, or has ended, stands still.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use tradewind_telemetry::{Health, Heart};
 use tradewind_units::Duration;
 
+/// Interval of periodic work.
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Checks of `net::interception::Keeper` without a tick before a worker counts as hung: 1.6 s.
 const QUIET_BEATS: u32 = 8;
 /// Time without a tick after which the process counts as dead. Chosen: as for the workers of

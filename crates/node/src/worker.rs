@@ -18,14 +18,14 @@ use crate::batching::{BatchingDelay, Fetched, REST};
 use crate::behind::Behind;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::engine::{Engine, MOST_PACKET, TICK, now};
+use crate::engine::{Engine, MOST_PACKET, now};
 use crate::handover::Handover;
 use crate::interceptor::Gate;
 use crate::mailbox::CommandQueue;
 use crate::record::Journal;
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
-use crate::ticks::Ticks;
+use crate::ticks::{TICK, Ticks};
 
 /// Interval of the reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -232,8 +232,8 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    limited!(warn, self.engine.context.refusal_lines, None, %error, "a socket cannot be \
-                        read");
+                    let lines = &mut self.engine.context.refusal_lines;
+                    limited!(warn, lines, None, %error, "a socket cannot be read");
                     break;
                 }
             }

@@ -185,7 +185,7 @@ impl<B> Labels<B> {
     /// Returns the neighbour and its label for the other direction, if the path of `label` ends
     /// here.
     #[must_use]
-    pub fn way_back(&self, label: u32) -> Option<(PeerId, u32)> {
+    pub fn reverse_hop(&self, label: u32) -> Option<(PeerId, u32)> {
         match self.labels.get(label)? {
             Label { to: To::Here { back: Some(back) }, from, .. } => Some((*from, *back)),
             _ => None,

@@ -79,9 +79,9 @@ fn refusal_drops_both_directions() {
     assert_eq!((labels.len(), labels.opened()), (0, 0));
     let own = labels.open(at_ms(0), peer(2)).unwrap();
     assert_eq!(labels.refuse(peer(2), own), Some(Answered::Own));
-    assert_eq!(labels.way_back(own), None);
+    assert_eq!(labels.reverse_hop(own), None);
     assert_eq!(labels.complete(at_ms(1), (peer(2), 5), own), Some(Answered::Own));
-    assert_eq!(labels.way_back(own), Some((peer(2), 5)));
+    assert_eq!(labels.reverse_hop(own), Some((peer(2), 5)));
     assert_eq!(labels.refuse(peer(2), own), None, "it was opened");
 }
 
@@ -162,7 +162,9 @@ proptest! {
                 Input::Open(first) => {
                     known.push((peer(first), labels.open(now, peer(first)).unwrap()));
                 }
-                Input::EndHere(from, theirs) if labels.opened_by((peer(from), theirs)).is_none() => {
+                Input::EndHere(from, theirs)
+                    if labels.opened_by((peer(from), theirs)).is_none() =>
+                {
                     let asker = (peer(from), theirs);
                     known.push((peer(from), labels.end_here(now, asker, (place(1), ())).unwrap()));
                     prop_assert!(labels.opened_by(asker).is_some());

@@ -187,7 +187,7 @@ proptest! {
         for planned in &plan.flows {
             let why = explain(&problem, &plan, &planned.id).unwrap();
             let selected: Vec<_> =
-                why.alternatives.iter().filter(|other| other.verdict == Verdict::Selected).collect();
+                why.alternatives.iter().filter(|it| it.verdict == Verdict::Selected).collect();
             prop_assert_eq!(selected.len(), 1);
             prop_assert_eq!(selected[0].plan_cost, Some(plan.cost));
             prop_assert_eq!(selected[0].extra_relays, 0);

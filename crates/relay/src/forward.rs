@@ -9,18 +9,18 @@ use tradewind_net::NetError;
 use tradewind_net::nft;
 use tradewind_units::address;
 
-use crate::error::refused;
-use crate::shutdown::Phase;
-use crate::{RelayError, Shutdown};
+use tradewind_stream::error::refused;
+use tradewind_stream::process::shutdown::Phase;
+use tradewind_stream::{Shutdown, StreamError};
 
 /// A rule of forwarding: `LISTEN=TO`, two addresses with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForwardRule(nft::Rule);
 
 impl FromStr for ForwardRule {
-    type Err = RelayError;
+    type Err = StreamError;
 
-    fn from_str(text: &str) -> Result<Self, RelayError> {
+    fn from_str(text: &str) -> Result<Self, StreamError> {
         let refused = |problem: String| refused(format!("forward `{text}`"), problem);
         let expected = "expected LISTEN=TO, such as `0.0.0.0:7000=192.0.2.9:443`".to_owned();
         let address = |text: &str| address::parse(text).ok().filter(|one| one.port() != 0);
@@ -52,7 +52,7 @@ impl Forwarder {
     /// # Errors
     /// When two of them listen on addresses that overlap, `nft` is missing or not permitted,
     /// another forwarder holds one of the addresses, or the kernel does not forward.
-    pub fn set(rules: &[ForwardRule]) -> Result<Self, RelayError> {
+    pub fn set(rules: &[ForwardRule]) -> Result<Self, StreamError> {
         check_twice(rules.iter().map(|rule| ("forward", rule.0.listen)))?;
         let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));
         Ok(Self { rules: rules.collect::<Result<_, NetError>>()? })
@@ -67,13 +67,13 @@ impl Forwarder {
     ///
     /// # Errors
     /// When the wait cannot be set up.
-    pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
+    pub fn run(self, shutdown: &Shutdown) -> Result<(), StreamError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let mut phase = shutdown.watch();
         shutdown.begin();
         let stopping = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
         // A dropped sender counts as a shutdown.
-        let _stopped = runtime.map_err(RelayError::Runtime)?.block_on(stopping);
+        let _stopped = runtime.map_err(StreamError::Runtime)?.block_on(stopping);
         drop(self.rules);
         Ok(())
     }

@@ -1,101 +1,552 @@
-//! The stream plane: relays that split TCP sessions, and gateways beside applications.
+//! Relays: they split TCP sessions for gateways that hold a grant.
 //!
-//! A gateway accepts an application's connection, asks its route table for the path and sends a
-//! hop header to the first relay. Each relay checks the header, dials the next one, and the last
-//! dials the destination [CP IV-A, CDD 3]. From then on each moves bytes both ways until
-//! both directions have ended.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`relay`] | a relay: opens headers, dials the next hop |
-//! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
-//! | [`forward`] | forwarding without splitting, by the kernel |
-//! | [`shutdown`], `signals` | shutdown, upgrade and reload of either |
-//! | [`reload`], `live` | the reload of a changed configuration while either runs |
-//! | `live_limits`, `timeouts` | the limits and timeouts that a reload changes |
-//! | `authorization` | the rules by which open sessions were authorized |
-//! | [`buffers`] | the check of this host's limits of socket buffers |
-//! | [`local_ports`] | the number of local ports, and their exhaustion |
-//! | [`resolver`] | the resolution of names |
-//! | [`revocations`] | the file of operators' revocations |
-//! | [`handle`] | a view of either while it runs |
-//! | `server`, `worker` | a thread for each core, with listeners and sessions of its own |
-//! | `capacity` | the number of sessions that memory and descriptors allow |
-//! | `admission` | admission of connections within limits, and eviction |
-//! | `connection` | a leg's connection, encrypted or not |
-//! | [`keys`] | the keys and the grant that a configuration points to |
-//! | `head`, `dial`, `opening` | the parts of a session until its path is open |
-//! | `local_host` | this host's own addresses, which are refused as destinations |
-//! | `own_identities` | the identities of this process: two during a rotation |
-//! | `probe_leg` | probes of a path, from one relay to the next |
-//! | `session`, `pump`, `side`, `buffer_pool` | an open session, and its bytes |
-//! | `stripe` | legs over several connections |
-//! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
-//! | `profile` | leg profiles applied to sockets |
-//! | `pacing_ramp` | the lifting of pacing caps of known rates |
-//! | `quota`, `memory` | quotas of each gateway, grant and source, and of all together |
-//! | `upgrade` | the takeover by the next process |
-//! | `process_resources` | what a process holds beside its sessions |
-//! | `access_log` | a line for each session, at its end and at its admission |
-//! | `rights` | the rights that a process needs beyond those of every user |
-//! | `counts` | the counters, and their metrics |
-//! | `failure` | the failures of flows |
+//! A [`Relay`] opens the header of each connection, dials the next hop or the destination, reports
+//! the result to its neighbour, and moves bytes both ways. [`forward`] passes packets on without
+//! splitting, by the kernel.
 
-pub mod access_log;
-mod admission;
-mod authorization;
-mod buffer_pool;
-pub mod buffers;
-mod capacity;
-mod connection;
-mod counts;
-mod dial;
-mod error;
-mod failure;
+mod first_bytes;
 pub mod forward;
-pub mod gateway;
-pub mod handle;
-mod head;
-pub mod keys;
-mod live;
-mod live_limits;
-mod local_host;
-pub mod local_ports;
-mod memory;
-mod opening;
-mod own_identities;
-mod pacing_ramp;
-mod pool;
-mod pool_metrics;
-mod probe_leg;
-mod process_resources;
-mod profile;
-mod pump;
-mod quota;
-pub mod relay;
-pub mod reload;
-pub mod resolver;
-pub mod revocations;
-mod rights;
-mod server;
-mod session;
-pub mod shutdown;
-mod side;
-mod signals;
-mod stripe;
-mod timeouts;
-mod upgrade;
-mod worker;
+mod hello;
+mod joins;
+mod judgement;
+mod next;
+mod onward;
+mod probes;
+mod refusals;
+mod reloader;
+#[cfg(test)]
+mod tests;
+mod welcome;
 
-pub use error::RelayError;
+use std::io;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tradewind_config::{RelayConfig, Share};
+use tradewind_desired::Encryption;
+use tradewind_grant::header::HEADER_LIMIT;
+use tradewind_grant::replay::REPLAY_LIMIT;
+use tradewind_grant::{
+    Check, Destination, GrantError, GrantId, IdentityKey, OpenHeader, PublicIdentity, ReplayTable,
+    Reply, Revocations, SealedHeader, Sighting, Status, Target, Verifier, join, warm,
+};
+use tradewind_net::periodic::Periodic;
+use tradewind_net::tcp;
+use tradewind_telemetry::limited;
+
+use first_bytes::header_bytes;
 pub use forward::{ForwardRule, Forwarder};
-pub use gateway::{DatagramFlow, Datagrams, Gateway, GatewayReloader, PathsReport, survey};
-pub use handle::{Handle, Snapshot};
-pub use keys::HeldKeys;
-pub use relay::{Relay, RelayReloader};
-pub use reload::{Prepared, Reload, Reloads};
-pub use resolver::Resolver;
-pub use rights::{Rights, check_readers};
-pub use server::Additions;
-pub use shutdown::Shutdown;
-pub use upgrade::Handover;
+use next::{Closed, Opened};
+pub use reloader::RelayReloader;
+use reloader::most_probing;
+use tradewind_stream::access_log::{AccessLog, AuditLog, SessionFacts, note};
+use tradewind_stream::clock::unix_now;
+use tradewind_stream::connection::Connection;
+use tradewind_stream::connection::head::{HeadError, ReadAhead};
+use tradewind_stream::counts::Outcome;
+use tradewind_stream::dial::local_host::LocalHost;
+use tradewind_stream::dial::local_ports::LocalPorts;
+use tradewind_stream::dial::pool::{Greeter, Pools};
+use tradewind_stream::dial::pool_metrics::PoolCollector;
+use tradewind_stream::dial::profile::Legs;
+use tradewind_stream::dial::{Dialler, Dialling, try_options};
+use tradewind_stream::failure::Failure;
+use tradewind_stream::keys::own_identities::OwnIdentities;
+use tradewind_stream::keys::{self, HeldKeys};
+use tradewind_stream::limits::live::LiveLimits;
+use tradewind_stream::limits::quota::Members;
+use tradewind_stream::limits::timeouts::LiveTimeouts;
+use tradewind_stream::process::live::Live;
+use tradewind_stream::process::server::{Server, Service, Setup};
+use tradewind_stream::process::shutdown::Phase;
+use tradewind_stream::process::upgrade::{Handover, Successor};
+use tradewind_stream::process::worker::{Cause, Permit, Worker};
+use tradewind_stream::resolver::{Lookups, Resolver};
+use tradewind_stream::session::authorization::{Authorizations, Basis, Dialled, Rules};
+use tradewind_stream::session::opening::close_with;
+use tradewind_stream::session::pump::{Broken, Direction};
+use tradewind_stream::session::{Session, SessionSettings, broken};
+use tradewind_stream::stripe::{Offer, Offers, Sessions};
+use tradewind_stream::{Additions, Handle, Shutdown, StreamError};
+use welcome::{Welcomed, complain, silent};
+
+/// Interval at which sessions are checked for expiry. Chosen: they end within a second of it.
+const EXPIRY_LOOK: Duration = Duration::from_millis(200);
+
+/// A relay whose listeners are open.
+pub struct Relay {
+    server: Server,
+    service: Arc<RelayService>,
+    identity: PublicIdentity,
+}
+
+impl Relay {
+    /// Opens the listeners and the metrics port.
+    ///
+    /// # Errors
+    /// When the identity cannot be read or an address cannot be listened on.
+    pub fn bind(config: &RelayConfig) -> Result<Self, StreamError> {
+        Self::bind_with(config, Handover::take()?, &Additions::default())
+    }
+
+    /// Does the same, with the sockets of the previous process, and the program's additions.
+    ///
+    /// # Errors
+    /// As [`Relay::bind`].
+    pub fn bind_with(
+        config: &RelayConfig,
+        handover: Handover,
+        additions: &Additions<'_>,
+    ) -> Result<Self, StreamError> {
+        let held = additions.held.cloned().unwrap_or_default();
+        let identities = keys::of_relay(config, &held)?;
+        let own = Arc::new(OwnIdentities::new(&identities)?);
+        let mut verifier = verifier_of(config, &identities);
+        let identity = verifier.public();
+        let legs = legs_of(config, additions)?;
+        let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
+        let warm = PoolCollector { program: "relay", pools: Arc::default() };
+        let setup = Setup {
+            program: "relay",
+            addresses: &config.listen,
+            workers: config.workers,
+            limits: &config.limits,
+            accept: &legs.accept,
+            timeouts: &timeouts,
+            metrics: config.metrics,
+            access_log: config.access_log.as_ref(),
+            metrics_hosts: &config.metrics_hosts,
+            register: &|registry| {
+                let collector = Box::new(warm.clone());
+                registry.register(|inner| inner.register_collector(collector));
+                let collector = Box::new(local_ports.collector("relay"));
+                registry.register(|inner| inner.register_collector(collector));
+                (additions.register)(registry);
+            },
+        };
+        let server = Server::bind(&setup, handover)?;
+        let rules = reloader::rules(config, &Revocations::default())?;
+        verifier.set_trust(Arc::clone(&rules.trust));
+        let dialler = Arc::new(Dialler {
+            legs: Arc::clone(&legs),
+            timeouts: timeouts.clone(),
+            own_listeners: server.handle().own_listeners(),
+            resolver: Resolver::default(),
+            mark: None,
+            local_ports,
+            own: Arc::clone(&own),
+        });
+        let verifier = Arc::new(Mutex::new(verifier));
+        let greeter = Greeter::Relay(Arc::clone(&verifier));
+        let pools = Arc::new(Pools::new(Arc::clone(&dialler), greeter));
+        let _first = warm.pools.set(Arc::clone(&pools));
+        let service = Arc::new(RelayService {
+            verifier,
+            successor: Mutex::default(),
+            rules: Live::new(rules),
+            authorizations: Arc::default(),
+            local_host: LocalHost::open()?,
+            session_settings: SessionSettings { timeouts, legs },
+            limits: server.limits(),
+            dialler,
+            pools,
+            phase: OnceLock::new(),
+            grants: Members::new(config.limits.each_grant),
+            gateways: Members::sharing(server.most_sessions(), config.limits.each_gateway),
+            probing: Members::sharing(most_probing(config.limits.sessions), Share::default()),
+            resting: Members::new(Share::default()),
+            most_resting: AtomicU32::new(config.limits.resting),
+            joinable: Arc::default(),
+            own,
+            held,
+            encryptions: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
+            audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
+        });
+        Ok(Self { server, service, identity })
+    }
+
+    /// Returns the same relay, which resolves names by `resolver`.
+    ///
+    /// # Panics
+    /// Never: the service has no other holder before the relay runs.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Resolver) -> Self {
+        let service = Arc::get_mut(&mut self.service).expect("no worker has started");
+        // Pools dial relays, which have no names.
+        service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
+        self
+    }
+
+    /// Returns the identity of this relay.
+    #[must_use]
+    pub const fn identity(&self) -> PublicIdentity {
+        self.identity
+    }
+
+    /// Returns the logs that it writes to, for other parts of this process.
+    #[must_use]
+    pub fn logs(&self) -> (Option<Arc<AccessLog>>, Option<Arc<AuditLog>>) {
+        (self.server.access_log().cloned(), self.service.audit_log.clone())
+    }
+
+    /// Returns a view of it while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.server.handle().clone()
+    }
+
+    /// Returns the part that applies a changed configuration while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> RelayReloader {
+        RelayReloader(Arc::clone(&self.service))
+    }
+
+    /// Takes over from the previous process, if there is one, which then retires: for a caller that
+    /// has more to take from it. Blocks for as long as it takes to receive the table of headers
+    /// seen. [`Relay::run`] does it unless it is done.
+    ///
+    /// # Errors
+    /// When the previous process breaks off.
+    pub fn take_over(&mut self) -> Result<(), StreamError> {
+        self.server.take_over(&self.service)
+    }
+
+    /// Serves until `shutdown` ends it. Blocks.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or ends by a bug.
+    pub fn run(self, shutdown: &Shutdown) -> Result<(), StreamError> {
+        // Set nowhere else: a relay runs once.
+        let _set = self.service.phase.set(shutdown.watch());
+        let authorizations = Arc::clone(&self.service.authorizations);
+        let end_due = move || authorizations.end_due(Instant::now());
+        let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
+        let result = self.server.run(&self.service, shutdown);
+        self.service.audit_log.iter().for_each(|log| log.flush());
+        result
+    }
+}
+
+/// Returns a verifier with the identities of `config`, which refuses headers from before now.
+fn verifier_of(config: &RelayConfig, identities: &[IdentityKey]) -> Verifier {
+    let mut verifier = Verifier::new(identities[0].clone(), config.operators.clone());
+    verifier.set_identities(identities);
+    verifier.refuse_issued_before(unix_now());
+    verifier
+}
+
+/// Returns the socket options of `config`, once the kernel has accepted them for a trial.
+fn legs_of(config: &RelayConfig, additions: &Additions<'_>) -> Result<Arc<Legs>, StreamError> {
+    let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
+    // A relay's neighbour sends its header and the first data in one flight. (A gateway is dialled
+    // by any application, which may wait for an acknowledgement.)
+    legs.accept.acknowledge_with_data = true;
+    try_options(&legs)?;
+    Ok(Arc::new(legs))
+}
+
+/// Returns the most sessions, and further connections of them, that the grant of `header` itself
+/// allows at a time.
+fn most_sessions(header: &OpenHeader) -> Option<u32> {
+    header.grant.sessions.map(NonZeroU32::get)
+}
+
+/// The service of a relay: serves the connections that are accepted.
+struct RelayService {
+    /// Shared by all workers, since a replayed header may arrive at another one. Locked for a few
+    /// keyed hashes at a time; signatures are checked without the lock.
+    verifier: Arc<Mutex<Verifier>>,
+    /// The process that takes over, which holds the table of headers seen from then on.
+    successor: Mutex<Option<Successor>>,
+    rules: Live<Rules>,
+    /// The open sessions, and the facts by which they were authorized.
+    authorizations: Arc<Authorizations>,
+    local_host: LocalHost,
+    dialler: Arc<Dialler>,
+    pools: Arc<Pools>,
+    /// The phase of the shutdown; idle connections end with its first step.
+    phase: OnceLock<watch::Receiver<Phase>>,
+    grants: Arc<Members<GrantId>>,
+    /// Gateways, which share the limit of sessions.
+    gateways: Arc<Members<PublicIdentity>>,
+    /// Gateways whose probes arrive here.
+    probing: Arc<Members<PublicIdentity>>,
+    /// Neighbours whose warm connections are held here, and the share of each.
+    resting: Arc<Members<PublicIdentity>>,
+    most_resting: AtomicU32,
+    /// Sessions of striped legs.
+    joinable: Arc<Sessions>,
+    session_settings: SessionSettings,
+    /// Those that a reload changes.
+    limits: LiveLimits,
+    /// The identities of this relay.
+    own: Arc<OwnIdentities>,
+    held: HeldKeys,
+    /// The encryption that each listener demands.
+    encryptions: Vec<Encryption>,
+    /// The log of sessions that grant and rules have admitted.
+    audit_log: Option<Arc<AuditLog>>,
+}
+
+impl Service for RelayService {
+    fn session_settings(&self) -> &SessionSettings {
+        &self.session_settings
+    }
+
+    async fn open(
+        &self,
+        stream: TcpStream,
+        listener_index: usize,
+        permit: &mut Permit,
+    ) -> Result<Session, Outcome> {
+        let deadline = Instant::now() + self.session_settings.timeouts.header();
+        let wanted = self.encryptions[listener_index];
+        let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
+        let Welcomed { connection: stream, must_be_tls } = welcomed;
+        let mut read_ahead = ReadAhead::default();
+        let bytes = match self.first_bytes(&stream, &mut read_ahead, permit, deadline).await {
+            Ok(bytes) => bytes,
+            Err(outcome) => return Err(silent(&stream, outcome, deadline).await),
+        };
+        if must_be_tls {
+            return Err(self.refuse_plain(stream, &bytes, permit, deadline).await);
+        }
+        if join::is_join(&bytes) {
+            return Err(self.join(stream, &bytes, read_ahead, permit, deadline).await);
+        }
+        let bytes = match self.header(&stream, bytes, &mut read_ahead, permit).await {
+            Ok(bytes) => bytes,
+            Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
+            Err(outcome) => return Err(outcome),
+        };
+        let header = match self.verify(&bytes, stream.peer(), deadline).await {
+            Ok(header) => header,
+            Err(refusal) => return Err(self.refuse(stream, permit, refusal, deadline).await),
+        };
+        if !header.is_probe {
+            note(|facts| describe(facts, &header));
+        }
+        // A peer that is refused here stays unauthenticated: it gets the reason and may be evicted.
+        let admitted = self.admit(permit, &header);
+        let worker = permit.worker();
+        let lookups = match admitted {
+            Ok(_) if header.is_probe => {
+                return Err(self.answer_probes(stream, worker, header, read_ahead).await);
+            }
+            Ok(lookups) => lookups,
+            Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
+        };
+        let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
+            return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
+        };
+        let session = match self.next_header(&header) {
+            Ok(Some(next)) => {
+                self.audit_log.iter().for_each(|log| log.tell(&header));
+                self.pass_on(stream, worker, &header, &next, read_ahead).await?
+            }
+            Ok(None) => {
+                self.reach_destination(stream, worker, &header, read_ahead, &lookups).await?
+            }
+            Err(failure) => {
+                return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
+            }
+        };
+        self.authorize(permit, &header, &session)?;
+        Ok(Session { place: Some(place), ..session })
+    }
+
+    fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
+        self.hand_table_over(stream)
+    }
+
+    fn take_over(&self, table: &[u8]) -> io::Result<()> {
+        let table = ReplayTable::from_bytes(REPLAY_LIMIT, table).map_err(io::Error::other)?;
+        self.lock_verifier().take_over(table);
+        Ok(())
+    }
+
+    fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
+        self.judge_for_another(sighting)
+    }
+}
+
+impl RelayService {
+    /// Reads the first bytes: a hop header, a hello, or a join.
+    async fn first_bytes(
+        &self,
+        stream: &Connection,
+        read_ahead: &mut ReadAhead,
+        permit: &Permit,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Outcome> {
+        let reading =
+            read_ahead.read_head(stream, &permit.worker().buffer_pool, HEADER_LIMIT, header_bytes);
+        match timeout_at(deadline, reading).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(HeadError::Parse(cause))) => {
+                tracing::debug!("refused: {cause}");
+                Err(Outcome::Malformed)
+            }
+            Ok(Err(error)) => {
+                tracing::debug!("refused: {error}");
+                Err(Outcome::NoHeader)
+            }
+            Err(_) => {
+                let limit = self.session_settings.timeouts.header();
+                tracing::debug!("refused: no whole header within {limit:?}");
+                Err(Outcome::NoHeader)
+            }
+        }
+    }
+
+    /// Returns the header of a session. A neighbour that keeps connections ready sends a hello
+    /// first and the header later.
+    async fn header(
+        &self,
+        stream: &Connection,
+        bytes: Vec<u8>,
+        read_ahead: &mut ReadAhead,
+        permit: &mut Permit,
+    ) -> Result<Vec<u8>, Outcome> {
+        if !warm::is_hello(&bytes) {
+            return Ok(bytes);
+        }
+        self.warm_header(stream, &bytes, read_ahead, permit).await
+    }
+
+    /// Gives a connection, of a session or a probe, a place among those of the gateway of its
+    /// header. Returns the gateway's lookups.
+    fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<Lookups, Outcome> {
+        let gateways = if header.is_probe { &self.probing } else { &self.gateways };
+        let place = gateways.enter(header.grant.gateway, None).ok_or(Outcome::GatewayFull)?;
+        let lookups = place.lookups.clone();
+        permit.admit(Some(place)).map(|()| lookups)
+    }
+
+    fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
+        self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the header for the next hop, if this relay may dial that; `None` when this is the
+    /// last. A key is derived only for relays that may be dialled.
+    fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
+        let Some(next) = header.next_hop() else { return Ok(None) };
+        let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
+        let (rules, is_local) = (self.rules.current(), |ip| self.local_host.holds(ip));
+        let check = self.check(&rules, &is_local);
+        check.allows(Target::NextHop(next.address)).map_err(refused)?;
+        // A probe has nothing to carry.
+        let may_stripe =
+            !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one();
+        Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
+    }
+
+    /// Enters a session whose path has just been opened, unless the rules that admitted it have
+    /// changed meanwhile.
+    fn authorize(
+        &self,
+        permit: &mut Permit,
+        header: &OpenHeader,
+        session: &Session,
+    ) -> Result<(), Outcome> {
+        let dialled = match header.next_hop() {
+            Some(next) => Dialled::NextHop(next.address),
+            None => match tcp::peer(&session.downstream) {
+                Some(address) => Dialled::Destination(address),
+                // It has failed already.
+                None => return Ok(()),
+            },
+        };
+        let (verified, destination) = (header.verified_grant(), header.destination.clone());
+        let basis = Arc::new(Basis { verified, destination, dialled });
+        permit.authorize(&self.authorizations, unix_now(), Arc::clone(&basis));
+        // A reload from now on finds it among the others.
+        self.check_still(permit.worker(), header, &basis)
+    }
+
+    /// Refuses a session for which `dialled` is established now, if the rules that admitted it have
+    /// changed during the dial: the other end is to receive nothing of it.
+    fn check_dialled(
+        &self,
+        worker: &Worker,
+        header: &OpenHeader,
+        dialled: Dialled,
+    ) -> Result<(), Outcome> {
+        let (verified, destination) = (header.verified_grant(), header.destination.clone());
+        self.check_still(worker, header, &Basis { verified, destination, dialled })
+    }
+
+    fn check_still(
+        &self,
+        worker: &Worker,
+        header: &OpenHeader,
+        basis: &Basis,
+    ) -> Result<(), Outcome> {
+        self.allows(&self.rules.current(), basis).map_err(|cause| {
+            limited!(
+                info,
+                worker.lines(),
+                Cause::Gateway(header.grant.gateway),
+                flow = %header.flow,
+                "flow to {} ended: {cause}",
+                header.destination
+            );
+            Outcome::Revoked
+        })
+    }
+
+    /// Checks that `rules` would admit a session.
+    fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
+        rules.trust.check(&basis.verified)?;
+        let is_local = |ip| self.local_host.holds(ip);
+        let check = Check { grant: Some(&basis.verified.grant), ..self.check(rules, &is_local) };
+        check.allows(match (basis.dialled, &basis.destination) {
+            (Dialled::NextHop(address), _) => Target::NextHop(address),
+            (Dialled::Destination(address), Destination::Address(_)) => Target::Address(address),
+            (Dialled::Destination(address), Destination::Name { name, .. }) => {
+                Target::Resolved(name, address)
+            }
+        })
+    }
+
+    /// Returns the check of where sessions may go.
+    fn check<'a>(
+        &'a self,
+        rules: &'a Rules,
+        is_local: &'a (dyn Fn(IpAddr) -> bool + Sync),
+    ) -> Check<'a> {
+        let listeners = &self.dialler.own_listeners;
+        Check { listeners, ..Check::new(&rules.policy, is_local) }
+    }
+}
+
+/// Records the facts of a header about its session.
+fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
+    facts.flow = Some(header.flow.clone());
+    facts.destination = Some(header.destination.clone());
+    facts.grant = Some(header.grant_id);
+    facts.gateway = Some(header.grant.gateway);
+    facts.neighbour = Some(header.neighbour());
+    facts.path = header.next_hop().map(|next| next.address.to_string());
+}
+
+/// Logs a session whose upstream failed before its path was open, and returns its outcome.
+fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
+    broken(&header.flow, &header.destination, &Broken::Upstream(error))
+}
+
+/// The knowledge about the dial of the destination when a session failed, here or further on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    /// The destination was not dialled.
+    NotBegun,
+    /// The destination may have been dialled.
+    PerhapsBegun,
+}

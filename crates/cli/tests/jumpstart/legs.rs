@@ -14,7 +14,8 @@ use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_net::netns::Namespace;
 use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
 use tradewind_net::tcp_info::TcpInfo;
-use tradewind_relay::{Relay, Shutdown};
+use tradewind_relay::Relay;
+use tradewind_stream::Shutdown;
 use tradewind_units::Timestamp;
 
 use crate::world::{Guard, PROGRAM, World, until};

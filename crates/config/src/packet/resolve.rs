@@ -134,15 +134,15 @@ impl DeliverySection {
                 Ok(Parts { remote, relays, carriage, max_loss: None, copies: None, assumed })
             }
             Self::Forwarding(section) => {
-                let ForwardingSection { remote, relays, paths, budget, copies, in_order, fragment } =
-                    section;
+                let ForwardingSection { in_order, fragment, paths, .. } = section;
                 if in_order && paths == Some(ForwardingPaths::Relays) {
                     let problem = "expected only where something may come back: not with \
                                    `paths = \"relays\"`";
                     return Err(ConfigError::new("in_order", problem));
                 }
-                let carriage = carriage(Service::Forwarding, paths, budget)?;
+                let carriage = carriage(Service::Forwarding, paths, section.budget)?;
                 let carriage = Carriage { in_order, fragment, ..carriage };
+                let ForwardingSection { remote, relays, copies, .. } = section;
                 Ok(Parts { remote, relays, carriage, max_loss: None, copies, assumed })
             }
             Self::Caching(section) => recovery(section, Service::Caching),

@@ -10,7 +10,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use super::TICK;
+use crate::ticks::TICK;
 use super::conversations::DatagramMeta;
 use super::local::Local;
 use super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};

@@ -60,9 +60,28 @@ impl Engine {
                 let bill = (role, RelayUsage { bytes, nano_usd });
                 let relay = (from, self.context.sessions.identity_of(from));
                 self.services.ends.take_bill(now.steady, relay, flow, bill);
-                self.take_group_bill(now.steady, (label, flow), bill);
+                self.routes.take_bill(&self.remotes, now.steady, (label, flow), bill);
             }
             None => add(&self.context.counts.dropped, 1),
+        }
+    }
+
+    /// Handles a message between a group's sender and its members.
+    pub(super) fn take_group_message(&mut self, now: Now, peer: PeerId, message: &Message<'_>) {
+        match *message {
+            // The flow is known once a packet of it has come.
+            Message::GroupKey { flow, epoch, key }
+                if self.services.ends.remote_of(flow) == Some(peer) =>
+            {
+                let is_served = self.services.learn_key(peer, (flow, epoch, key));
+                self.send_to_remote(now, peer, &Message::GroupKnown { flow, epoch, is_served });
+            }
+            Message::GroupKnown { flow, epoch, is_served } if self.routes.is_member(flow, peer) => {
+                if let Some(group) = self.routes.group_of(flow) {
+                    group.note_confirmed(now, peer, epoch, is_served);
+                }
+            }
+            _ => add(&self.context.counts.dropped, 1),
         }
     }
 
@@ -102,8 +121,10 @@ impl Engine {
         self.services.send_reports(&mut self.context);
         self.hand_over_recovered(now);
         while let Some(event) = self.services.poll_event(&self.context) {
-            if let Event::CopySent { packet, resent } = event {
-                self.note_group_copy(packet.flow, resent);
+            if let Event::CopySent { packet, resent } = event
+                && let Some(group) = self.routes.group_of(packet.flow)
+            {
+                group.note_copy(resent);
             }
         }
     }
@@ -319,7 +340,7 @@ impl Engine {
         let here = self.carriage_of(peer, conversation);
         let began = || {
             let outbound = self.outbound.get(conversation)?;
-            Some(self.leading_to(outbound.route(), peer)?.carriage())
+            Some(self.routes.leading_to(outbound.route(), peer)?.carriage())
         };
         here.or_else(began)
     }

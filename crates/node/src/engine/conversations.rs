@@ -370,7 +370,7 @@ impl Engine {
             return;
         }
         let at = self.outbound.get(conversation).map(|outbound| outbound.route);
-        let is_theirs = at.is_some_and(|at| self.leading_to(at, peer).is_some());
+        let is_theirs = at.is_some_and(|at| self.routes.leading_to(at, peer).is_some());
         let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
             self.notify_if_released(peer, conversation);
             return add(&self.context.counts.dropped, 1);
@@ -409,7 +409,7 @@ impl Engine {
             return matches!(local, Some(Local::Device(_)));
         }
         let outbound = self.outbound.get(conversation);
-        let route = outbound.and_then(|outbound| self.leading_to(outbound.route, peer));
+        let route = outbound.and_then(|outbound| self.routes.leading_to(outbound.route, peer));
         route.is_some_and(|route| route.local.tunnel().is_some())
     }
 
@@ -429,7 +429,7 @@ impl Engine {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
         }
-        self.leading_to(self.outbound.get(conversation)?.route, peer)?.end
+        self.routes.leading_to(self.outbound.get(conversation)?.route, peer)?.end
     }
 
     pub(super) fn carry_replies_by(
@@ -460,7 +460,7 @@ impl Engine {
         reason: Refusal,
     ) {
         let route = self.outbound.get(conversation).map(Outbound::route);
-        let is_theirs = route.is_some_and(|route| self.leading_to(route, peer).is_some());
+        let is_theirs = route.is_some_and(|route| self.routes.leading_to(route, peer).is_some());
         if let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) {
             outbound.tally.refused = Some(reason);
         }
@@ -475,7 +475,7 @@ impl Engine {
         let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
             return;
         };
-        if self.leading_to(at, peer).is_none() {
+        if self.routes.leading_to(at, peer).is_none() {
             return;
         }
         if is_known {

@@ -175,7 +175,7 @@ impl Forwarding {
 
     /// Sends a datagram over the path that ends here under `label`.
     pub(super) fn send_over(&self, context: &mut Context, label: u32, datagram: &[u8]) -> bool {
-        match self.labels.way_back(label) {
+        match self.labels.reverse_hop(label) {
             Some((neighbour, back)) => context.pass(neighbour, back, datagram),
             None => false,
         }

@@ -25,22 +25,21 @@ mod send_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_config::packet::Group as GroupConfig;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::group::{GroupKey, Secret};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Message};
-use tradewind_packet::sender::{Copies, Paths, SenderFlow};
+use tradewind_packet::sender::{Copies, Paths as Over, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::accounting::Accounting;
-use super::local::Local;
-use super::routes::{Part, Route};
-use super::{Engine, nobody};
+use super::nobody;
+use super::paths::Paths;
+use super::routes::{Route, Routes};
+use super::services::Services;
 use crate::NodeError;
-use crate::handover::Handover;
 use crate::status::FlowStatistics;
 pub(super) use joined::Joined;
 
@@ -100,7 +99,7 @@ fn draw_key(flow: FlowNumber, epoch: u8) -> Result<GroupKey, NodeError> {
 }
 
 impl Group {
-    fn new(now: Now, carriage: Carriage) -> Result<Self, NodeError> {
+    pub(super) fn new(now: Now, carriage: Carriage) -> Result<Self, NodeError> {
         let flow = FlowNumber(u64::from_be_bytes(entropy::bytes()?));
         Ok(Self {
             flow,
@@ -116,6 +115,15 @@ impl Group {
             sent: Sent::default(),
             accounting: Accounting::default(),
         })
+    }
+
+    pub(super) fn flow(&self) -> FlowNumber {
+        self.flow
+    }
+
+    /// Adds the route to a member.
+    pub(super) fn add_member(&mut self, route: u32) {
+        self.members.push(route);
     }
 
     pub(super) fn members(&self) -> &[u32] {
@@ -161,12 +169,12 @@ impl Group {
         })
     }
 
-    fn at_sender(&self) -> SenderFlow {
+    pub(super) fn at_sender(&self) -> SenderFlow {
         SenderFlow {
             receiver: None,
             ingress: self.ingress.map(Into::into),
             service: self.carriage.service,
-            paths: Paths::Overlay,
+            paths: Over::Overlay,
             copies: Copies::All,
             worth: self.carriage.worth(),
         }
@@ -202,132 +210,71 @@ impl Group {
             self.next_send = Timestamp::ZERO;
         }
     }
-}
-
-impl Engine {
-    /// Adds a group: its head, and a route to each member.
-    pub(super) fn add_group(
-        &mut self,
-        now: Now,
-        handover: &mut Handover,
-        group: &GroupConfig,
-    ) -> Result<(), NodeError> {
-        let full = || NodeError::Config { key: "group".into(), problem: "too many flows".into() };
-        let mut known = Group::new(now, group.carriage)?;
-        for (to, delivery) in group.courses() {
-            let route = self.add_part(now, (Local::Nowhere, Part::Member), to, &delivery)?;
-            known.members.push(route);
-        }
-        let first = group.courses().next().ok_or_else(full)?;
-        let flow = known.flow;
-        self.services.sender.set_flow(flow, known.at_sender()).map_err(|_| full())?;
-        let mark = self.context.config.delivery_mark();
-        let local = Local::open(handover, (group.listen, first.0), false, mark)?;
-        let head = Part::Head(Box::new(known));
-        let head = self.add_part(now, (local, head), first.0, &first.1)?;
-        self.groups.insert(flow, head);
-        Ok(())
-    }
-
-    /// Takes the head's group out, to be put back with [`Engine::put_group`].
-    fn take_group(&mut self, head: u32) -> Option<Box<Group>> {
-        let route = self.routes.get_mut(head)?;
-        match std::mem::replace(&mut route.part, Part::Alone) {
-            Part::Head(group) => Some(group),
-            other => {
-                route.part = other;
-                None
-            }
-        }
-    }
-
-    fn put_group(&mut self, head: u32, group: Box<Group>) {
-        if let Some(route) = self.routes.get_mut(head) {
-            route.part = Part::Head(group);
-        }
-    }
-
-    /// Returns all groups, by their heads.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (u32, &Group)> {
-        self.groups.values().filter_map(|head| match &self.routes.get(*head)?.part {
-            Part::Head(group) => Some((*head, &**group)),
-            Part::Alone | Part::Member => None,
-        })
-    }
-
-    pub(super) fn group_of(&mut self, flow: FlowNumber) -> Option<&mut Group> {
-        let head = self.groups.get(&flow)?;
-        self.routes.get_mut(*head).and_then(Route::group)
-    }
-
-    /// Returns the route to `remote` that carries a conversation of `route`: that route itself, or
-    /// a member's.
-    pub(super) fn leading_to(&self, route: u32, remote: PeerId) -> Option<&Route> {
-        let route = self.routes.get(route)?;
-        match &route.part {
-            Part::Head(group) => {
-                let members = group.members.iter().filter_map(|member| self.routes.get(*member));
-                members.into_iter().find(|member| member.remote == remote)
-            }
-            Part::Alone | Part::Member => Some(route).filter(|route| route.remote == remote),
-        }
-    }
 
     /// Follows members and their paths, and sends the members and the relays their messages.
-    pub(super) fn maintain_groups(&mut self, now: Now) {
-        let heads: Vec<u32> = self.groups.values().copied().collect();
-        for head in heads {
-            let Some(mut group) = self.take_group(head) else { continue };
-            self.maintain_group(now, &mut group);
-            self.put_group(head, group);
-        }
-    }
-
-    fn maintain_group(&mut self, now: Now, group: &mut Group) {
-        let members: BTreeMap<PeerId, Option<PeerId>> = (group.members.iter())
-            .filter_map(|id| self.routes.get(*id).filter(|route| route.remote != nobody()))
+    pub(super) fn maintain(
+        &mut self,
+        (paths, services): (&mut Paths<'_>, &mut Services),
+        routes: &Routes,
+        now: Now,
+    ) {
+        let members: BTreeMap<PeerId, Option<PeerId>> = (self.members.iter())
+            .filter_map(|id| routes.get(*id).filter(|route| route.remote != nobody()))
             .map(|route| (route.remote, route.first()))
             .collect();
-        let before = (group.member_states.len(), group.known.len());
-        group.member_states.retain(|remote, _| members.contains_key(remote));
-        group.known.retain(|(_, remote)| members.contains_key(remote));
-        if (group.member_states.len(), group.known.len()) != before {
+        let before = (self.member_states.len(), self.known.len());
+        self.member_states.retain(|remote, _| members.contains_key(remote));
+        self.known.retain(|(_, remote)| members.contains_key(remote));
+        if (self.member_states.len(), self.known.len()) != before {
             // Former members can open nothing from the next key on.
-            group.renew_key(now);
+            self.renew_key(now);
         }
-        group.maintain_key(now);
+        self.maintain_key(now);
         let ingress = members.iter().find_map(|(remote, first)| {
-            let relay = self.path_to(now, *remote)?.0;
-            (*first == Some(relay) && group.is_served(now, *remote)).then_some(relay)
+            let relay = paths.path_to(now, *remote)?.0;
+            (*first == Some(relay) && self.is_served(now, *remote)).then_some(relay)
         });
-        if group.ingress != ingress {
-            group.ingress = ingress;
+        if self.ingress != ingress {
+            self.ingress = ingress;
             // Without room there are no copies, and every packet goes over the Internet.
-            let _ = self.services.sender.set_flow(group.flow, group.at_sender());
+            let _ = services.sender.set_flow(self.flow, self.at_sender());
         }
-        if now.steady < group.next_send {
+        if now.steady < self.next_send {
             return;
         }
-        group.next_send = now.steady + SEND_INTERVAL;
-        let (flow, service) = (group.flow, group.carriage.service);
+        self.next_send = now.steady + SEND_INTERVAL;
+        let (flow, service) = (self.flow, self.carriage.service);
         for remote in members.into_keys() {
-            if group.known.iter().any(|(_, known)| *known == remote) {
-                let next = group.next_key.as_ref().map(|(key, _)| key);
-                for key in [Some(&group.key), next].into_iter().flatten() {
+            if self.known.iter().any(|(_, known)| *known == remote) {
+                let next = self.next_key.as_ref().map(|(key, _)| key);
+                for key in [Some(&self.key), next].into_iter().flatten() {
                     let (epoch, key) = (key.epoch(), key.secret());
-                    self.send_to_remote(now, remote, &Message::GroupKey { flow, epoch, key });
+                    let message = Message::GroupKey { flow, epoch, key };
+                    paths.send_to_both((now, &mut services.sender), remote, &message);
                 }
             }
-            if let Some((relay, label)) = self.path_to(now, remote) {
-                self.context.send_message(relay, &Message::Join { label, flow, service });
+            if let Some((relay, label)) = paths.path_to(now, remote) {
+                paths.context.send_message(relay, &Message::Join { label, flow, service });
             }
         }
     }
 
     /// Returns whether a member has the group's packets from the relays that get the copies.
-    fn is_in_reach(&self, now: Now, group: &Group, remote: PeerId) -> bool {
-        let relay = self.path_to(now, remote).map(|path| path.0);
-        relay.is_some() && relay == group.ingress && group.is_served(now, remote)
+    fn is_in_reach(&self, relay: Option<(PeerId, u32)>, now: Now, remote: PeerId) -> bool {
+        let relay = relay.map(|path| path.0);
+        relay.is_some() && relay == self.ingress && self.is_served(now, remote)
+    }
+
+    /// Records a member's confirmation of a key, and whether relays serve the flow to it.
+    pub(super) fn note_confirmed(&mut self, now: Now, member: PeerId, epoch: u8, is_served: bool) {
+        let member_state = self.member_states.entry(member).or_default();
+        member_state.epoch = Some(epoch);
+        member_state.served = is_served.then_some(now.steady);
+    }
+
+    /// Returns the routes to the members.
+    fn routes_of<'a>(&'a self, routes: &'a Routes) -> impl Iterator<Item = &'a Route> {
+        self.members.iter().filter_map(|member| routes.get(*member))
     }
 }
 

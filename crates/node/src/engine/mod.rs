@@ -13,6 +13,7 @@ mod flows;
 mod forwarding;
 mod groups;
 mod intercepted;
+mod leading;
 mod local;
 mod long;
 mod loops;
@@ -24,6 +25,7 @@ mod records;
 mod refusals;
 mod remotes;
 mod rendezvous;
+mod reports;
 mod routes;
 mod rules;
 mod services;
@@ -39,7 +41,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_grant::{PublicIdentity, Sealer};
+use tradewind_grant::PublicIdentity;
 use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_packet::event::Arrival;
@@ -61,7 +63,7 @@ use crate::mailbox::{CommandQueue, Outgoing};
 use crate::membership::Members;
 use crate::record::Outcome;
 use crate::shared::Shared;
-use crate::status::{EndpointStatus, RefusalStatus, RelayStatus};
+use crate::status::{EndpointStatus, FlowStatus, RefusalStatus, RelayStatus};
 
 use access::Access;
 use context::Context;
@@ -75,15 +77,14 @@ use paths::Paths;
 use refusals::{Refusals, Refused};
 use remotes::Remotes;
 use rendezvous::Rendezvous;
-use routes::{Part, Route};
+use reports::Reporter;
+use routes::{Part, Route, Routes};
 use services::Services;
 use serving::{AskedFor, Serving};
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
 pub(crate) use tunnel::MOST_PACKET;
 use tunnel::TunnelEnd;
 
-/// Interval of periodic work.
-pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Interval of pings to a neighbour. Chosen: three are lost within the second in which a dead relay
 /// must be detected.
 const PING_INTERVAL: Duration = Duration::from_millis(200);
@@ -93,21 +94,15 @@ const AROUND_DATAGRAM: usize = 28;
 const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 /// ICMP errors a second to senders of packets; each gets its share. Chosen: Linux's own limit.
 const ERRORS_A_SECOND: usize = 1000;
-/// Most routes of one worker. Chosen: those of any configuration, and as many flows as there may be
-/// conversations.
-const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
     pub(crate) context: Context,
-    sealer: Option<Sealer>,
     forwarding: Forwarding,
     neighbours: Neighbours,
     remotes: Remotes,
     pub(crate) rendezvous: Rendezvous,
-    pub(crate) routes: Table<Route>,
+    pub(crate) routes: Routes,
     pub(crate) commands: Arc<CommandQueue>,
-    /// Heads of groups, by their flows.
-    groups: BTreeMap<FlowNumber, u32>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
     /// Programs that accept conversations, by the destination; below: the accepted ones.
@@ -192,14 +187,12 @@ impl Engine {
         let (services, serving) = (Services::new(now, &config), Serving::new(&config)?);
         let mut engine = Self {
             context: Context::new(config, counts, (access, trust), out, shared),
-            sealer,
             forwarding: Forwarding::new(verifier),
             neighbours: Neighbours::default(),
             remotes: Remotes::default(),
             rendezvous,
-            routes: Table::new(ROUTES),
+            routes: Routes::new(sealer),
             commands,
-            groups: BTreeMap::new(),
             flows: BTreeMap::new(),
             listeners: BTreeMap::new(),
             accepted: BTreeMap::new(),
@@ -424,7 +417,10 @@ impl Engine {
             Ok(message @ (Message::GroupKey { .. } | Message::GroupKnown { .. })) => {
                 self.take_group_message(now, peer, &message);
             }
-            Ok(Message::Feedback(report)) if self.note_group_report(peer, &report) => {}
+            Ok(message @ Message::Feedback(report)) => match self.routes.group_of(report.flow) {
+                Some(group) => group.note_report(peer, &report),
+                None => self.take_service(now, peer, message),
+            },
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {
                 self.bill(now, peer, label, (flow, is_egress, bytes, nano_usd));
             }
@@ -469,7 +465,7 @@ impl Engine {
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
-                    self.open_again(now, peer);
+                    self.routes.open_again(&mut self.remotes, now, peer);
                     self.rendezvous.relay_is_back(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),
@@ -512,7 +508,8 @@ impl Engine {
         }
         self.time_out(now);
         self.remotes.maintain_mtus(&mut self.context, now);
-        self.maintain_routes(now);
+        let paths = (&mut self.forwarding, &mut self.remotes);
+        self.routes.maintain(&mut self.context, paths, now);
         self.report_open();
         self.update_gates(now);
         self.maintain_ends(now);
@@ -552,7 +549,7 @@ impl Engine {
 
     /// Returns the neighbours that need not be pinged now.
     fn idle_neighbours(&self) -> Vec<PeerId> {
-        let carries = |peer| self.routes.values().any(|route| route.first() == Some(peer));
+        let carries = |peer| self.routes.go_over(peer);
         let is_idle = |peer: &PeerId| {
             let is_of_rendezvous = self.rendezvous.is_with(*peer);
             self.neighbours.is_idle(*peer, is_of_rendezvous, carries)
@@ -591,8 +588,7 @@ impl Engine {
         };
         let lead = routes.values().map(|route| (&route.delivery, is_there(route)));
         neighbours.members.maintain_registration(context, now, lead);
-        let used = |peer| routes.values().any(|route| route.first() == Some(peer));
-        if neighbours.members.maintain(now, used) {
+        if neighbours.members.maintain(now, |peer| routes.go_over(peer)) {
             self.update_all_routes(now);
         }
     }
@@ -608,7 +604,7 @@ impl Engine {
 
     /// Ends a leg now, if nothing needs it any more.
     fn leave_leg(&mut self, now: Now, peer: PeerId) {
-        let is_needed = self.is_kept_near(peer) || self.needed().any(|needed| needed == peer);
+        let is_needed = self.is_retained_near(peer) || self.needed().any(|needed| needed == peer);
         if !is_needed && self.neighbours.legs.has(peer) {
             self.end_leg(now, peer);
         }
@@ -620,21 +616,20 @@ impl Engine {
             return;
         }
         let mut needed: BTreeSet<PeerId> = self.needed().collect();
-        needed.extend(self.neighbours.legs.peers().filter(|peer| self.is_kept_near(*peer)));
+        needed.extend(self.neighbours.legs.peers().filter(|peer| self.is_retained_near(*peer)));
         let gone = self.neighbours.legs.check(&self.context, now, &needed);
         gone.into_iter().for_each(|peer| self.end_leg(now, peer));
     }
 
     /// Returns whether this node keeps a session with a relay for its own measurements, registry or
     /// rendezvous.
-    fn is_kept_near(&self, peer: PeerId) -> bool {
+    fn is_retained_near(&self, peer: PeerId) -> bool {
         self.neighbours.has(peer) || self.rendezvous.is_with(peer)
     }
 
     /// Returns the neighbours of routes, paths, flows and conversations.
     fn needed(&self) -> impl Iterator<Item = PeerId> {
-        let routes = self.routes.values();
-        let of_routes = routes.flat_map(|route| [Some(route.remote), route.first()]).flatten();
+        let of_routes = self.routes.neighbours();
         let of_paths = self.forwarding.labels.neighbours();
         let of_flows = self.serving.neighbours();
         let of_conversations = self.inbound_ids.keys().map(|(remote, _)| *remote);
@@ -694,13 +689,6 @@ impl Engine {
         paths.send_to_both((now, &mut services.sender), remote, message);
     }
 
-    /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
-    fn send_over_paths(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
-        let Self { context, forwarding, remotes, services, .. } = self;
-        let mut paths = Paths { context, forwarding, remotes };
-        paths.send_over_paths((now, &mut services.sender), peer, carriage, sealed);
-    }
-
     /// Numbers a message of a conversation, and sends it with the service of its flow.
     fn send_numbered(&mut self, now: Now, flow: (FlowNumber, Class), message: &Message<'_>) {
         let Self { context, forwarding, remotes, services, .. } = self;
@@ -721,10 +709,34 @@ impl Engine {
         fragments.send((paths, services), now, conversation, flow, payload)
     }
 
-    /// Returns the first relay of the path to a remote endpoint, and the path's label there, while
-    /// it answers.
-    fn path_to(&self, now: Now, remote: PeerId) -> Option<(PeerId, u32)> {
-        self.remotes.path_to(&self.forwarding.labels, now, remote)
+    /// Sends a datagram of an application to the members of a head's group.
+    fn send_group(&mut self, now: Now, head: u32, conversation: (u32, Class), payload: &[u8]) {
+        let Some(mut group) = self.routes.take_group(head) else { return };
+        let Self { context, forwarding, remotes, services, fragments, routes, .. } = self;
+        let paths = &mut Paths { context, forwarding, remotes };
+        group.send((paths, services, fragments), routes, now, conversation, payload);
+        self.routes.put_group(head, group);
+    }
+
+    /// Has groups follow their members and paths.
+    fn maintain_groups(&mut self, now: Now) {
+        let Self { context, forwarding, remotes, services, routes, .. } = self;
+        let paths = &mut Paths { context, forwarding, remotes };
+        for head in routes.head_ids().collect::<Vec<_>>() {
+            let Some(mut group) = routes.take_group(head) else { continue };
+            group.maintain((paths, services), routes, now);
+            routes.put_group(head, group);
+        }
+    }
+
+    /// Returns the status of the flows that begin or end here.
+    pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
+        let Self { context, forwarding, remotes, routes, services, .. } = self;
+        let reporter = Reporter { context, forwarding, remotes, routes, ends: &services.ends };
+        let accepted = self.accepted.values().filter_map(|id| self.inbound.get(*id));
+        let mut flows = reporter.flows(now, accepted);
+        flows.extend(self.rendezvous.report());
+        flows
     }
 
     /// Drops the paths and flows of a neighbour that is gone.

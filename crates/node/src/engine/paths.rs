@@ -62,6 +62,12 @@ impl Paths<'_> {
         self.context.sealed = sealed;
     }
 
+    /// Returns the first relay of the path to a remote endpoint, and the path's label there, while
+    /// it answers.
+    pub(super) fn path_to(&self, now: Now, remote: PeerId) -> Option<(PeerId, u32)> {
+        self.remotes.path_to(&self.forwarding.labels, now, remote)
+    }
+
     /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
     pub(super) fn send_over_paths(
         &mut self,

@@ -191,7 +191,7 @@ impl Engine {
         let carried = inbound.end().and_then(|end| self.services.ends.flows_of(end));
         let service = carried.map_or(inbound.carriage.service, |flows| flows.comes_by);
         let label = self.remotes.get(&inbound.remote).and_then(|remote| remote.label);
-        let relay = label.and_then(|label| self.forwarding.labels.way_back(label));
+        let relay = label.and_then(|label| self.forwarding.labels.reverse_hop(label));
         let relay = carried.and_then(|flows| flows.relay).or(relay.map(|(relay, _)| relay));
         let relay = relay.and_then(|relay| self.context.sessions.identity_of(relay));
         let relays: Vec<_> = relay.iter().map(ToString::to_string).collect();
@@ -237,7 +237,7 @@ impl Engine {
         let outcome = if is_refused { Outcome::Refused } else { outcome };
         let ms = |from: Timestamp, to: Timestamp| to.since(from).as_nanos() as f64 / 1e6;
         let Origin { gateway, grant, peer, source } = sides.origin;
-        let is_kept = journal.conversation_ended(&ConversationRecord {
+        let is_stored = journal.conversation_ended(&ConversationRecord {
             grant: grant.map(|grant| grant.to_string()),
             gateway: gateway.map(|gateway| gateway.to_string()),
             remote: sides.remote.map(|remote| remote.to_string()),
@@ -263,7 +263,7 @@ impl Engine {
             cause: tally.refused.filter(|_| is_refused).map(|reason| reason.to_string()),
             left_out,
         });
-        if !is_kept {
+        if !is_stored {
             self.records.give_back(left_out);
         }
     }

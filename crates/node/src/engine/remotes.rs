@@ -193,7 +193,7 @@ impl Remotes {
         peer: PeerId,
     ) -> Option<(PeerId, u32)> {
         let remote = self.get(&peer).filter(|remote| remote.is_overlay_alive(now))?;
-        labels.way_back(remote.label?)
+        labels.reverse_hop(remote.label?)
     }
 
     /// Returns whether a datagram is too long for the Internet path, but not for the overlay path.

@@ -4,25 +4,30 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tradewind_config::packet::{Chosen, DeliveryPolicy};
-use tradewind_grant::{Destination, Hop, Nonce, Request};
+use tradewind_config::packet::DeliveryPolicy;
+use tradewind_grant::{Destination, Hop, Nonce, Request, Sealer, SignedGrant};
 use tradewind_net::entropy;
 use tradewind_net::udp::Target;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Message, Service};
-use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_packet::session::{Now, OVERHEAD, PeerId, Table};
+use tradewind_plan::service::RelayUsage;
 use tradewind_telemetry::limited;
 use tradewind_units::{Duration, FlowId, Timestamp};
 
+use super::accounting::Role;
+use super::context::Context;
 use super::ends::{Carrier, Choice, Selection};
+use super::forwarding::Forwarding;
 use super::groups::Group;
 use super::local::Local;
-use super::neighbours::RouteTarget;
-use super::refusals::Refused;
-use super::remotes::RemoteEndpoint;
-use super::{Engine, nobody};
-use crate::NodeError;
+use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
+use super::nobody;
+use super::remotes::Remotes;
 
+/// Most routes of one worker. Chosen: those of any configuration, and as many flows as there may be
+/// conversations.
+const MOST: usize = 1 << 14;
 /// Interval of the tries to open an overlay path. Chosen: the opening and the first ping take two
 /// round trips, and a path has to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
@@ -52,11 +57,11 @@ pub(crate) struct Route {
     /// The flow in which a service carries it.
     pub(super) end: Option<FlowNumber>,
     /// The relays and the remote endpoint, as currently known.
-    hops: Vec<Hop>,
+    pub(super) hops: Vec<Hop>,
     pub(super) remote: PeerId,
-    first: Option<PeerId>,
+    pub(super) first: Option<PeerId>,
     flow: FlowId,
-    next_open: Timestamp,
+    pub(super) next_open: Timestamp,
     /// Datagrams without numbers, and their bytes as sealed.
     pub(super) sent: [u64; 2],
     /// Conversations by application, address of this host, and destination.
@@ -64,6 +69,33 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// Returns one from `local` to `known`, or, where datagrams are intercepted, to each one's
+    /// destination, of which `known` is an example. It leads nowhere yet.
+    pub(super) fn new(
+        now: Now,
+        (local, part): (Local, Part),
+        known: SocketAddr,
+        delivery: &DeliveryPolicy,
+    ) -> Self {
+        let to = (!local.is_intercepted()).then_some(known);
+        Self {
+            local,
+            part,
+            client: None,
+            to,
+            known,
+            delivery: delivery.clone(),
+            end: None,
+            hops: Vec::new(),
+            remote: nobody(),
+            first: None,
+            flow: FlowId::new("packet").expect("a short word"),
+            next_open: now.steady,
+            sent: [0; 2],
+            sources: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn carriage(&self) -> Carriage {
         self.delivery.carriage
     }
@@ -77,6 +109,15 @@ impl Route {
         self.first
     }
 
+    /// Returns the longest datagram of an application that its Internet path takes, even if it is
+    /// the first of its conversation.
+    pub(super) fn longest(&self, remotes: &Remotes) -> Option<u64> {
+        let takes = remotes.get(&self.remote)?.mtus.internet.longest()?;
+        let numbered = if self.end.is_some() { NUMBER_BYTES } else { 0 };
+        let source = if self.to.is_none() { SOURCE_BYTES } else { 0 };
+        Some((takes - OVERHEAD - FIRST_BYTES - source - numbered) as u64)
+    }
+
     /// Returns the group's state at its head.
     pub(super) fn group(&mut self) -> Option<&mut Group> {
         match &mut self.part {
@@ -87,7 +128,7 @@ impl Route {
 
     /// Returns the carriage of packets that its own end sends: to a member goes nothing but the
     /// group's flow.
-    fn end_carriage(&self) -> Carriage {
+    pub(super) fn end_carriage(&self) -> Carriage {
         match self.part {
             Part::Member => Carriage { service: Service::Direct, ..self.carriage() },
             Part::Alone | Part::Head(_) => self.carriage(),
@@ -95,7 +136,7 @@ impl Route {
     }
 
     /// Returns the choice of its service, where its packets are numbered.
-    fn choice(&self) -> Option<Choice> {
+    pub(super) fn choice(&self) -> Option<Choice> {
         if matches!(self.part, Part::Member) {
             // Replies are numbered.
             return Some(Choice::Configured);
@@ -115,7 +156,7 @@ impl Route {
     }
 
     /// Returns the carrier of its packets.
-    fn carrier(&self) -> Carrier {
+    pub(super) fn carrier(&self) -> Carrier {
         match self.part {
             Part::Alone if self.delivery.copies.is_none() => Carrier::of(self.carriage().service),
             Part::Alone | Part::Head(_) | Part::Member => Carrier::Machines,
@@ -123,205 +164,175 @@ impl Route {
     }
 }
 
-impl Engine {
-    /// Adds a route from `local` to `known`, or, where datagrams are intercepted, to each one's
-    /// destination, of which `known` is an example; returns its id.
-    pub(super) fn add_route(
-        &mut self,
-        now: Now,
-        local: Local,
-        known: SocketAddr,
-        delivery: &DeliveryPolicy,
-    ) -> Result<u32, NodeError> {
-        self.add_part(now, (local, Part::Alone), known, delivery)
+/// All routes, and the groups among them.
+pub(crate) struct Routes {
+    table: Table<Route>,
+    /// Heads of groups, by their flows.
+    pub(super) heads: BTreeMap<FlowNumber, u32>,
+    /// The sealer of its own paths' headers, if it has a grant.
+    pub(super) sealer: Option<Sealer>,
+    salt: u16,
+}
+
+impl Routes {
+    pub(super) fn new(sealer: Option<Sealer>) -> Self {
+        Self { table: Table::new(MOST), heads: BTreeMap::new(), sealer, salt: 0 }
     }
 
-    /// Does the same for a part of a group.
-    pub(super) fn add_part(
-        &mut self,
-        now: Now,
-        (local, part): (Local, Part),
-        known: SocketAddr,
-        delivery: &DeliveryPolicy,
-    ) -> Result<u32, NodeError> {
-        let full = || {
-            let problem =
-                "too many; expected at most 4096 relays and remote gateways in all".into();
-            NodeError::Config { key: "packet".into(), problem }
-        };
-        let to = (!local.is_intercepted()).then_some(known);
-        let (delivery, next_open) = (delivery.clone(), now.steady);
-        let flow = FlowId::new("packet").expect("a short word");
-        let (remote, first, end) = (nobody(), None, None);
-        let (hops, sent, sources) = (Vec::new(), [0; 2], BTreeMap::new());
-        let route = Route {
-            local,
-            part,
-            client: None,
-            to,
-            known,
-            delivery,
-            end,
-            hops,
-            remote,
-            first,
-            flow,
-            next_open,
-            sent,
-            sources,
-        };
-        let salt = self.next_salt();
-        let id = self.routes.insert(salt, route).ok_or_else(full)?;
-        if self.update_route(now, id).is_none() {
-            self.routes.remove(id);
-            return Err(full());
-        }
-        Ok(id)
+    pub(crate) fn get(&self, id: u32) -> Option<&Route> {
+        self.table.get(id)
     }
 
-    pub(super) fn update_all_routes(&mut self, now: Now) {
-        let routes: Vec<u32> = self.routes.ids().collect();
-        for id in routes {
-            if self.update_route(now, id).is_none() {
-                tracing::warn!("a route stays as it was: there are too many neighbours");
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Route> {
+        self.table.get_mut(id)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.table.ids()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Route> {
+        self.table.values()
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Route> {
+        self.table.values_mut()
+    }
+
+    /// Adds a route; `None` when there are too many.
+    pub(super) fn add(&mut self, route: Route) -> Option<u32> {
+        self.salt = self.salt.wrapping_add(1);
+        self.table.insert(self.salt, route)
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<Route> {
+        self.table.remove(id)
+    }
+
+    /// Uses this grant in the paths that it opens from now on; `false` when it opens none.
+    pub(super) fn set_grant(&mut self, grant: &SignedGrant) -> bool {
+        let Some(sealer) = &mut self.sealer else { return false };
+        // It was checked, and the identity stays the same.
+        let _taken = sealer.set_grant(grant.clone());
+        true
+    }
+
+    /// Returns whether a route goes over a neighbour as its first relay.
+    pub(super) fn go_over(&self, first: PeerId) -> bool {
+        self.values().any(|route| route.first == Some(first))
+    }
+
+    /// Returns the neighbours that routes lead to or over.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> {
+        self.values().flat_map(|route| [Some(route.remote), route.first]).flatten()
+    }
+
+    /// Adds the head of the group that sends a flow.
+    pub(super) fn add_head(&mut self, flow: FlowNumber, head: u32) {
+        self.heads.insert(flow, head);
+    }
+
+    /// Returns the ids of the groups' heads.
+    pub(super) fn head_ids(&self) -> impl Iterator<Item = u32> {
+        self.heads.values().copied()
+    }
+
+    /// Returns all groups, by their heads.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (u32, &Group)> {
+        self.heads.values().filter_map(|head| match &self.get(*head)?.part {
+            Part::Head(group) => Some((*head, &**group)),
+            Part::Alone | Part::Member => None,
+        })
+    }
+
+    /// Returns the group that sends a flow.
+    pub(super) fn group_of(&mut self, flow: FlowNumber) -> Option<&mut Group> {
+        let head = self.heads.get(&flow)?;
+        self.table.get_mut(*head).and_then(Route::group)
+    }
+
+    /// Takes the head's group out, to be put back with [`Routes::put_group`].
+    pub(super) fn take_group(&mut self, head: u32) -> Option<Box<Group>> {
+        let route = self.get_mut(head)?;
+        match std::mem::replace(&mut route.part, Part::Alone) {
+            Part::Head(group) => Some(group),
+            other => {
+                route.part = other;
+                None
             }
         }
     }
 
-    /// Updates a route to its policy's current target; `None` when there is no room for another
-    /// neighbour.
-    pub(super) fn update_route(&mut self, now: Now, id: u32) -> Option<()> {
-        let leads = |route: &&Route| !matches!(route.part, Part::Head(_));
-        let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
-        let RouteTarget { remote, relays, remote_access } =
-            self.neighbours.members.resolve(&route.delivery);
-        let hops: Vec<Hop> = relays.iter().chain(&remote).copied().collect();
-        let (remote, relays, hops) = if self.would_loop(id, &hops) {
-            (None, Vec::new(), Vec::new())
-        } else {
-            (remote, relays, hops)
-        };
-        let (remote_before, first_before) = (route.remote, route.first());
-        let is_as_before = hops == route.hops();
-        let first = match relays.first() {
-            Some(hop) => Some(self.leg_to(now, *hop)?),
-            None => None,
-        };
-        let peer = match remote {
-            Some(hop) => self.leg_to(now, hop)?,
-            None => nobody(),
-        };
-        if is_as_before && (peer, first) == (remote_before, first_before) {
-            self.set_access(remote_before, remote_access);
-            return Some(());
-        }
-        self.point(now, id, (peer, first, hops));
-        self.set_access(peer, remote_access);
-        [Some(remote_before), first_before]
-            .into_iter()
-            .flatten()
-            .for_each(|gone| self.leave_leg(now, gone));
-        Some(())
-    }
-
-    fn set_access(&mut self, remote: PeerId, round_trip: Option<Duration>) {
-        if let Some(remote) = self.remotes.get_mut(&remote) {
-            remote.access = round_trip;
+    pub(super) fn put_group(&mut self, head: u32, group: Box<Group>) {
+        if let Some(route) = self.get_mut(head) {
+            route.part = Part::Head(group);
         }
     }
 
-    fn leg_to(&mut self, now: Now, hop: Hop) -> Option<PeerId> {
-        self.neighbours.leg_to(&mut self.context, now, hop)
+    /// Returns the route to `remote` that carries a conversation of `route`: that route itself, or
+    /// a member's.
+    pub(super) fn leading_to(&self, route: u32, remote: PeerId) -> Option<&Route> {
+        let route = self.get(route)?;
+        match &route.part {
+            Part::Head(group) => {
+                let members = group.members().iter().filter_map(|member| self.get(*member));
+                members.into_iter().find(|member| member.remote == remote)
+            }
+            Part::Alone | Part::Member => Some(route).filter(|route| route.remote == remote),
+        }
     }
 
-    /// Points a route to a remote endpoint over `hops`, of which that is the last.
-    pub(super) fn point(
+    /// Records a relay's report, along the path of `label`, of what it has sent for a group's flow.
+    pub(super) fn take_bill(
         &mut self,
-        now: Now,
-        id: u32,
-        (remote, first, hops): (PeerId, Option<PeerId>, Vec<Hop>),
+        remotes: &Remotes,
+        now: Timestamp,
+        (label, flow): (u32, FlowNumber),
+        bill: (Role, RelayUsage),
     ) {
-        self.know_neighbours(&hops);
-        let Some(route) = self.routes.get_mut(id) else { return };
-        let (before, end) = (route.remote, route.end);
-        (route.first, route.hops, route.next_open) = (first, hops, now.steady);
-        if before == remote {
-            let label = self.remotes.get_mut(&remote).and_then(RemoteEndpoint::leave_path);
-            label.into_iter().for_each(|label| self.forwarding.labels.drop_label(label));
-            end.into_iter().for_each(|end| self.services.ends.measure_again(end));
-            return;
-        }
-        (route.remote, route.end) = (remote, None);
-        let (carriage, carrier, choice) = (route.end_carriage(), route.carrier(), route.choice());
-        let copies = Chosen::copies(route.delivery.copies.as_ref());
-        for conversation in route.sources.values() {
-            if let Some(outbound) = self.outbound.get_mut(*conversation) {
-                outbound.introduce_again();
-            }
-        }
-        self.ends_are_due |= end.is_some();
-        if remote == nobody() {
-            return;
-        }
-        self.remotes.add(remote);
-        let end = choice
-            .and_then(|choice| self.new_end(now, (remote, carriage, copies, carrier), choice));
-        if let Some(route) = self.routes.get_mut(id) {
-            route.end = end;
+        let head = self.heads.get(&flow).copied();
+        if let Some((head, mut group)) = head.and_then(|head| Some((head, self.take_group(head)?)))
+        {
+            group.take_bill((self, remotes), now, label, bill);
+            self.put_group(head, group);
         }
     }
 
-    pub(super) fn answered(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        link: Link,
-        (round_trip, bytes): (Duration, usize),
-    ) {
-        match link {
-            Link::Internet(_) => {
-                let neighbours = &mut self.neighbours;
-                if !neighbours.note_answer(&self.context, now, (peer, link), round_trip) {
-                    return;
-                }
-            }
-            Link::Overlay(_) => self.refusals.clear(peer, Refused::Path),
-        }
-        match self.remotes.get_mut(&peer) {
-            Some(remote) => remote.note_answer(now, link, (round_trip, bytes)),
-            None if self.context.sessions.is_ours(peer) => {
-                self.neighbours.legs.note_round_trip(peer, round_trip);
-            }
-            None => {}
-        }
+    /// Returns whether a remote endpoint is a member of the group that sends a flow.
+    pub(super) fn is_member(&self, flow: FlowNumber, remote: PeerId) -> bool {
+        let head = self.heads.get(&flow);
+        head.is_some_and(|head| self.leading_to(*head, remote).is_some())
     }
 
     /// Opens the paths over a first relay again: it has new keys, and may have restarted, which
     /// loses earlier openings.
-    pub(super) fn open_again(&mut self, now: Now, first: PeerId) {
-        for route in self.routes.values_mut().filter(|route| route.first == Some(first)) {
+    pub(super) fn open_again(&mut self, remotes: &mut Remotes, now: Now, first: PeerId) {
+        for route in self.table.values_mut().filter(|route| route.first == Some(first)) {
             route.next_open = now.steady;
-            if let Some(remote) = self.remotes.get_mut(&route.remote) {
+            if let Some(remote) = remotes.get_mut(&route.remote) {
                 remote.may_try_again(now, &route.hops);
             }
         }
     }
 
     /// Opens overlay paths where none answers.
-    pub(super) fn maintain_routes(&mut self, now: Now) {
+    pub(super) fn maintain(
+        &mut self,
+        context: &mut Context,
+        (forwarding, remotes): (&mut Forwarding, &mut Remotes),
+        now: Now,
+    ) {
         let mut up = 0;
         let mut due = Vec::new();
-        let routes: Vec<u32> = self.routes.ids().collect();
-        for at in routes {
-            let Some(route) = self.routes.get(at) else { continue };
+        for (at, route) in self.table.ids().zip(self.table.values()) {
             let is_direct = route.carriage().service == Service::Direct && route.end.is_none();
             let Some(first) = route.first.filter(|_| !is_direct) else { continue };
-            let remote = self.remotes.get(&route.remote);
+            let remote = remotes.get(&route.remote);
             if remote.is_some_and(|remote| remote.is_overlay_alive(now)) {
                 up += 1;
                 continue;
             }
-            if now.steady >= route.next_open && self.context.sessions.is_open(first) {
+            if now.steady >= route.next_open && context.sessions.is_open(first) {
                 let was_tried_last = remote.is_some_and(|remote| remote.has_tried(&route.hops));
                 due.push((was_tried_last, at, first));
             }
@@ -330,16 +341,22 @@ impl Engine {
         // turns.
         due.sort_unstable();
         for (_, at, first) in due {
-            let remote = self.routes.get(at).and_then(|route| self.remotes.get(&route.remote));
+            let remote = self.get(at).and_then(|route| remotes.get(&route.remote));
             if remote.is_none_or(|remote| !remote.is_trying(now)) {
-                self.open_route(now, at, first);
+                self.open(context, (forwarding, remotes), now, (at, first));
             }
         }
-        self.context.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
+        context.counts.paths_up.store(up, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn open_route(&mut self, now: Now, at: u32, first: PeerId) {
-        let Some(route) = self.routes.get_mut(at) else { return };
+    fn open(
+        &mut self,
+        context: &mut Context,
+        (forwarding, remotes): (&mut Forwarding, &mut Remotes),
+        now: Now,
+        (at, first): (u32, PeerId),
+    ) {
+        let Some(route) = self.table.get_mut(at) else { return };
         route.next_open = now.steady + OPEN_EVERY;
         let destination = Destination::Address(route.known);
         let Ok(hops) = tradewind_grant::Route::new(route.hops.clone()) else { return };
@@ -348,17 +365,16 @@ impl Engine {
         let sealed = match sealer.seal(now.unix, Nonce::from_entropy(nonce), &request) {
             Ok(sealed) => sealed,
             Err(error) => {
-                limited!(warn, self.context.refusal_lines, None, %error, "no overlay path");
+                limited!(warn, context.refusal_lines, None, %error, "no overlay path");
                 return;
             }
         };
-        let (remote, tried) = (route.remote, (route.hops.clone(), route.next_open));
-        let Some(label) = self.forwarding.labels.open(now.steady, first) else { return };
-        let old = self.remotes.get_mut(&remote);
-        let old = old.and_then(|remote| remote.try_path(label, tried));
-        if let Some(old) = old {
-            self.forwarding.labels.drop_label(old);
+        let tried = (route.hops.clone(), route.next_open);
+        let Some(label) = forwarding.labels.open(now.steady, first) else { return };
+        let old = remotes.get_mut(&route.remote);
+        if let Some(old) = old.and_then(|remote| remote.try_path(label, tried)) {
+            forwarding.labels.drop_label(old);
         }
-        self.context.send_message(first, &Message::Open { label, header: &sealed.bytes });
+        context.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 }

@@ -29,9 +29,9 @@ impl Engine {
         self.context
             .sessions
             .set_trust(Arc::clone(&self.context.trust), self.context.config.neighbours.clone());
-        if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.context.config.grant) {
-            // It was checked, and the identity stays the same.
-            let _taken = sealer.set_grant(grant.clone());
+        if let Some(grant) = &self.context.config.grant
+            && self.routes.set_grant(grant)
+        {
             self.context.sessions.set_shown(now, grant);
             self.rendezvous.deposit_under_grant(&self.context);
         }

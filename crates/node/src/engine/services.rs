@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use tradewind_packet::event::{Arrival, Event};
+use tradewind_packet::group::Secret;
 use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer};
 use tradewind_packet::message::Message;
 use tradewind_packet::order::Order;
@@ -186,6 +187,17 @@ impl Services {
             }
             _ => None,
         }
+    }
+
+    /// Learns a key of a group that its sender announces; returns whether a relay serves the flow.
+    pub(super) fn learn_key(
+        &mut self,
+        sender: PeerId,
+        (flow, epoch, key): (FlowNumber, u8, Secret<'_>),
+    ) -> bool {
+        let joined = self.joined.entry(flow).or_insert_with(|| Joined::new(sender));
+        joined.learn(flow, epoch, key);
+        self.ends.is_served(flow)
     }
 
     /// Sends the receiver's messages.

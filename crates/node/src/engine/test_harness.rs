@@ -16,7 +16,8 @@ use tradewind_packet::sender::Paths;
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-use super::{Engine, TICK, now};
+use super::{Engine, now};
+use crate::ticks::TICK;
 use crate::config::NodeConfig;
 use crate::counts::Counts;
 use crate::flow::Flow;
@@ -250,9 +251,9 @@ impl Hosts {
 
     /// Has a gateway open a path over a neighbour, ignoring the limits that gateways keep.
     pub(super) fn open(&mut self, from: u8, first: PeerId, hops: Vec<Hop>) {
-        let mut sealer = self.at(from).sealer.take().unwrap();
+        let mut sealer = self.at(from).routes.sealer.take().unwrap();
         self.open_by(&mut sealer, from, first, hops);
-        self.at(from).sealer = Some(sealer);
+        self.at(from).routes.sealer = Some(sealer);
     }
 
     /// Does the same under a new grant, another one for each `number`.

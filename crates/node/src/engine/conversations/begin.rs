@@ -57,12 +57,12 @@ impl Engine {
         to: SocketAddr,
     ) -> bool {
         let Some(from) = from else { return true };
-        let is_kept = match whole_packets(Some(from), to) {
+        let is_preserved = match whole_packets(Some(from), to) {
             Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
             None => self.preserves_source(from, to),
         };
         let grant = self.context.sessions.grant_of(peer);
-        !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
+        !is_preserved || grant.is_some_and(|grant| grant.covers_source(from.ip()))
     }
 
     pub(in crate::engine) fn may_deliver(

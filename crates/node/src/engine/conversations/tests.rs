@@ -8,7 +8,7 @@ use tradewind_net::descriptors;
 use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
 
-use super::super::TICK;
+use crate::ticks::TICK;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };

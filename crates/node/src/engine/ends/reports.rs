@@ -1,20 +1,16 @@
 //! Status reports of flows at their endpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
-use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Duration, Timestamp};
 
-use super::super::Engine;
 use super::super::accounting::Role;
-use super::super::local::Local;
-use super::super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::super::remotes::RemoteEndpoint;
-use super::super::routes::{Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
 use crate::status::{Billed, Direction, FlowStatistics, FlowStatus};
 
@@ -177,93 +173,7 @@ impl Ends {
     }
 
     /// Returns the outgoing flows.
-    fn flows(&self) -> impl Iterator<Item = (FlowNumber, PeerId)> + '_ {
+    pub(in super::super) fn flows(&self) -> impl Iterator<Item = (FlowNumber, PeerId)> + '_ {
         self.by_outgoing.iter().map(|(flow, end)| (*flow, end.remote))
-    }
-}
-
-impl Engine {
-    /// Returns the status of the flows that begin or end here.
-    pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
-        let mut flows = Vec::new();
-        let forwarded_bills = self.services.ends.forwarded_bills();
-        for (head, group) in self.heads() {
-            let listen = self.routes.get(head).and_then(|route| route.local.address());
-            let statuses = self.report_group(now, head, group).into_iter();
-            flows.extend(statuses.map(|flow| FlowStatus { listen, ..flow }));
-        }
-        for route in self.routes.values().filter(|route| matches!(route.part, Part::Alone)) {
-            let (listen, to) = (route.local.address(), route.to);
-            let statuses = match route.end {
-                Some(end) => self.services.ends.report(
-                    end,
-                    &self.context.name_of(route.remote),
-                    &forwarded_bills,
-                ),
-                None => vec![self.plain_report(now, route)],
-            };
-            let from = flows.len();
-            let longest = self.longest(route);
-            let statuses = statuses.into_iter();
-            flows.extend(statuses.map(|flow| FlowStatus { listen, to, longest, ..flow }));
-            if let Local::Flow(held) = &route.local {
-                held.0.set_status(&flows[from..]);
-            }
-        }
-        for inbound in self.accepted.values().filter_map(|id| self.inbound.get(*id)) {
-            if let (Local::Flow(held), Some(end)) = (&inbound.local, inbound.end()) {
-                let statuses = self.services.ends.report(
-                    end,
-                    &self.context.name_of(inbound.remote),
-                    &forwarded_bills,
-                );
-                held.0.set_status(&statuses);
-            }
-        }
-        let own: BTreeSet<FlowNumber> = self.routes.values().filter_map(|it| it.end).collect();
-        for (flow, remote) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
-            flows.extend(self.services.ends.report(
-                flow,
-                &self.context.name_of(remote),
-                &forwarded_bills,
-            ));
-        }
-        flows.extend(self.rendezvous.report());
-        flows
-    }
-
-    /// Returns the longest datagram of an application that the Internet path of a route takes, even
-    /// if it is the first of its conversation.
-    pub(in super::super) fn longest(&self, route: &Route) -> Option<u64> {
-        let takes = self.remotes.get(&route.remote)?.mtus.internet.longest()?;
-        let numbered = if route.end.is_some() { NUMBER_BYTES } else { 0 };
-        let source = if route.to.is_none() { SOURCE_BYTES } else { 0 };
-        Some((takes - OVERHEAD - FIRST_BYTES - source - numbered) as u64)
-    }
-
-    /// Returns the status of a route whose packets are not numbered.
-    fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
-        let is_alive = self.remotes.is_overlay_alive(now, route.remote);
-        let wanted = route.carriage().service;
-        let is_as_wanted = wanted == Service::Direct || is_alive;
-        let why =
-            if is_as_wanted { "as configured" } else { "the path over the relays does not answer" };
-        let [packets, bytes] = route.sent;
-        FlowStatus {
-            direction: Direction::Sent,
-            remote: self.context.name_of(route.remote),
-            listen: None,
-            to: None,
-            service: name(if is_as_wanted { wanted } else { Service::Direct }).to_owned(),
-            why: why.to_owned(),
-            packets,
-            bytes,
-            copies: 0,
-            resent: 0,
-            statistics: None,
-            internet_loss: None,
-            longest: None,
-            billed: None,
-        }
     }
 }

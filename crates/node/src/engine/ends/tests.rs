@@ -9,7 +9,7 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, PricePerGb, Ratio};
 
-use super::super::TICK;
+use crate::ticks::TICK;
 use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};

@@ -108,7 +108,7 @@ impl Services {
         let is_served = end.confirmed.is_some_and(|(at, _)| now.steady.since(at) < SERVED_FOR);
         let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
         let label = remote.label.filter(|_| is_wanted && remote.is_overlay_alive(now));
-        let path = label.and_then(|label| paths.forwarding.labels.way_back(label));
+        let path = label.and_then(|label| paths.forwarding.labels.reverse_hop(label));
         let was = (end.relay, end.is_up, end.is_served, end.is_internet_down);
         (end.is_up, end.is_served) = (path.is_some(), is_served);
         end.is_internet_down = path.is_some() && !remote.is_internet_alive(now);

@@ -230,7 +230,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
         engine
             .forwarding
             .labels
-            .way_back(engine.remotes.get(&remote).unwrap().label.unwrap())
+            .reverse_hop(engine.remotes.get(&remote).unwrap().label.unwrap())
             .unwrap()
     };
     hosts.exchange();

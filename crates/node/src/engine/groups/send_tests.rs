@@ -42,7 +42,7 @@ impl World {
         let group = Group { listen: loopback(), carriage, members: vec![member] };
         let now = hosts.now;
         hosts.at(1).add_group(now, &mut Handover::default(), &group).unwrap();
-        let head = *hosts.at(1).groups.values().next().unwrap();
+        let head = *hosts.at(1).routes.heads.values().next().unwrap();
         hosts.pass(Duration::from_secs(3));
         Self { hosts, head, server, _silent: silent }
     }

@@ -13,7 +13,7 @@ use super::members::MemberTable;
 use crate::counts::add;
 use crate::engine::context::Context;
 use crate::membership::{Member, Near};
-use crate::registry::KEPT_FOR;
+use crate::registry::RETENTION;
 
 /// Interval of repeated reports to the registry while it does not answer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -110,8 +110,8 @@ impl MemberTable {
             Message::Register { near } => store_registration(context, now, from, near),
             Message::LookUp { identity } => answer_look_up(context, now, from, identity),
             Message::Registered { seconds } if is_registry => {
-                let kept_for = Duration::from_secs(seconds.into()).min(KEPT_FOR);
-                self.registration.next_report = now.steady + kept_for / 4;
+                let retention = Duration::from_secs(seconds.into()).min(RETENTION);
+                self.registration.next_report = now.steady + retention / 4;
             }
             Message::Member { identity, address, near } if is_registry => {
                 let to_near = |relay: NearRelay| Near {
@@ -153,7 +153,7 @@ fn store_registration(context: &mut Context, now: Now, from: PeerId, near: NearL
         return add(&context.counts.dropped, 1);
     };
     if registry.register(now.steady, identity, (address, near.as_bytes())) {
-        let seconds = u16::try_from(KEPT_FOR.as_secs()).unwrap_or(u16::MAX);
+        let seconds = u16::try_from(RETENTION.as_secs()).unwrap_or(u16::MAX);
         context.send_message(from, &Message::Registered { seconds });
     }
 }

@@ -17,7 +17,7 @@ fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
     let engine = hosts.at(number);
     let label =
         engine.remotes.all().map(|(_, remote)| remote).find_map(|remote| remote.label).unwrap();
-    engine.forwarding.labels.way_back(label).unwrap()
+    engine.forwarding.labels.reverse_hop(label).unwrap()
 }
 
 /// Asks the relay to serve flows with such numbers.

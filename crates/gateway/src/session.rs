@@ -1,0 +1,586 @@
+//! One application connection, from its request to its end.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tradewind_config::{GatewayConfig, Share, Tproxy};
+use tradewind_grant::reply::MESSAGE_LIMIT;
+use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
+use tradewind_net::interception::OWN_MARK;
+use tradewind_telemetry::limited;
+use tradewind_units::{FlowId, Source, one_line};
+
+use super::attempt::{NotOpen, OpenPath, Wanted, here};
+use super::http::{self, Client, Served, Target};
+use super::paths::Routes;
+use super::proxy_header::{self, Ends, ProxyHeader};
+use super::udp_associate::Plane;
+use super::users::{Credentials, NotLetIn, Users};
+use super::{sealer, socks5};
+use tradewind_stream::StreamError;
+use tradewind_stream::access_log::note;
+use tradewind_stream::connection::Connection;
+use tradewind_stream::connection::head::{HeadError, ReadAhead};
+use tradewind_stream::counts::Outcome;
+use tradewind_stream::dial::Dialler;
+use tradewind_stream::dial::local_host::LocalHost;
+use tradewind_stream::dial::local_ports::LocalPorts;
+use tradewind_stream::dial::pool::{Greeter, Pools};
+use tradewind_stream::dial::profile::Legs;
+use tradewind_stream::failure::{Failure, plain};
+use tradewind_stream::keys::own_identities::OwnIdentities;
+use tradewind_stream::keys::{self, HeldKeys};
+use tradewind_stream::limits::live::LiveLimits;
+use tradewind_stream::limits::quota::{Members, Meter};
+use tradewind_stream::limits::timeouts::LiveTimeouts;
+use tradewind_stream::process::server::Service;
+use tradewind_stream::process::worker::{Cause, Permit, Worker};
+use tradewind_stream::resolver::{Lookups, Resolver};
+use tradewind_stream::session::opening::close_with;
+use tradewind_stream::session::pump::Broken;
+use tradewind_stream::session::{Session, SessionSettings, broken};
+use tradewind_stream::stripe::Offers;
+
+/// A listener: its protocol, and the flow that its connections belong to.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) kind: Kind,
+    /// Its index among all listeners.
+    pub(super) number: usize,
+    /// The lookups that names from programs of this host are counted among.
+    pub(super) own_lookups: Lookups,
+    pub(super) flow: FlowId,
+    /// True if a PROXY header is sent to destinations.
+    pub(super) tells_client: bool,
+    /// Sources whose connections begin with a PROXY header.
+    pub(super) accept_proxy: Vec<DestinationRule>,
+}
+
+/// The protocol of a listener.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Forward { to: Destination },
+    Tproxy { destinations: Vec<DestinationRule> },
+    Socks5(Answer),
+    Connect(Answer),
+}
+
+/// The time at which a client is sent the reply that its path is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// At once, before the path is open.
+    Optimistic,
+    /// Once the path is open.
+    Open,
+}
+
+impl Listener {
+    /// Returns the reply that its clients wait for before they send, and the time to send it;
+    /// `None` if they wait for none.
+    fn opened(&self) -> Option<(Answer, &'static [u8])> {
+        match self.kind {
+            Kind::Forward { .. } | Kind::Tproxy { .. } => None,
+            Kind::Socks5(answer) => Some((answer, &socks5::OPENED)),
+            Kind::Connect(answer) => Some((answer, http::OPENED)),
+        }
+    }
+
+    /// Returns the addresses that its configuration names as destinations, which may be private.
+    pub(super) fn named(&self) -> Cow<'_, [DestinationRule]> {
+        match &self.kind {
+            Kind::Forward { to: to @ Destination::Address(_) } => vec![to.as_rule()].into(),
+            Kind::Tproxy { destinations } => destinations.into(),
+            Kind::Forward { .. } | Kind::Socks5(_) | Kind::Connect(_) => Cow::Borrowed(&[]),
+        }
+    }
+}
+
+/// A client's request.
+struct Asked {
+    client_request: ClientRequest,
+    /// The data to send to the destination before the client's: a PROXY header or nothing.
+    leading: Vec<u8>,
+}
+
+/// The use that a client's connection is requested for.
+enum ClientRequest {
+    /// A session to a destination.
+    Session(Destination),
+    /// An association for SOCKS5 datagrams, sent from this port of the client unless it is 0.
+    Association(u16),
+    /// Plain HTTP requests; this is the first.
+    Requests(Box<http::Request>),
+}
+
+/// The gateway's handling of connections.
+pub(super) struct GatewayService {
+    pub(super) listeners: Vec<Listener>,
+    pub(super) routes: Arc<Routes>,
+    /// The addresses of this host, which direct routes must not lead to.
+    pub(super) local_host: LocalHost,
+    /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
+    pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
+    pub(super) dialler: Arc<Dialler>,
+    /// Connections to first relays that are kept open; `None` without an identity.
+    pub(super) pools: Option<Arc<Pools>>,
+    /// Clients on other hosts whose names are looked up for direct paths and UDP, by listener and
+    /// source.
+    pub(super) askers: Arc<Members<(usize, Source)>>,
+    /// Lookups of relays' names: separate, so that slow lookups of applications' names do not delay
+    /// them.
+    pub(super) relay_lookups: Lookups,
+    /// The users of the proxies.
+    pub(super) users: Users,
+    /// True if a proxy is open to other hosts and none may be used without a password.
+    pub(super) needs_users: bool,
+    /// Keys that were read at the start.
+    pub(super) held: HeldKeys,
+    /// The connections to intercept.
+    pub(super) tproxy: Vec<Tproxy>,
+    /// The packet plane for the datagrams of SOCKS5 clients, if there is one.
+    pub(super) plane: OnceLock<Arc<Plane>>,
+    pub(super) session_settings: SessionSettings,
+    /// Limits that a reload changes; absent if nothing is served.
+    pub(super) limits: Option<LiveLimits>,
+}
+
+/// The resources of the process that a gateway's service uses.
+pub(super) struct Host {
+    pub(super) own_listeners: Vec<SocketAddr>,
+    pub(super) timeouts: LiveTimeouts,
+    pub(super) local_ports: LocalPorts,
+    pub(super) limits: Option<LiveLimits>,
+    pub(super) held: HeldKeys,
+}
+
+/// A refused request: the reason, the answer to send, and the outcome to count.
+pub(super) struct BadRequest {
+    pub(super) line: String,
+    pub(super) answer: Vec<u8>,
+    pub(super) outcome: Outcome,
+}
+
+impl GatewayService {
+    /// Returns the timeouts in force.
+    pub(super) const fn timeouts(&self) -> &LiveTimeouts {
+        &self.session_settings.timeouts
+    }
+
+    /// Creates a gateway's service, which dials with the profiles of `legs`.
+    pub(super) fn new(
+        config: &GatewayConfig,
+        listeners: Vec<Listener>,
+        routes: Arc<Routes>,
+        legs: Arc<Legs>,
+        host: Host,
+    ) -> Result<Self, StreamError> {
+        let Host { own_listeners, timeouts, local_ports, limits, held } = host;
+        let key = tradewind_net::entropy::bytes().map_err(StreamError::Runtime)?;
+        let takes_own = config.tproxy.iter().any(|tproxy| tproxy.local_output);
+        let sealer = sealer(config, &held)?.map(|sealer| Arc::new(Mutex::new(sealer)));
+        let session_settings =
+            SessionSettings { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
+        let dialler = Arc::new(Dialler {
+            legs,
+            timeouts,
+            own_listeners,
+            resolver: Resolver::default(),
+            mark: takes_own.then_some(OWN_MARK),
+            local_ports,
+            own: Arc::new(OwnIdentities::new(&keys::of_gateway(config, &held)?)?),
+        });
+        let greeter = sealer.clone().map(Greeter::Gateway);
+        let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
+        Ok(Self {
+            listeners,
+            routes,
+            local_host: LocalHost::open()?,
+            sealer,
+            session_settings,
+            limits,
+            dialler,
+            pools,
+            askers: Members::new(Share::default()),
+            relay_lookups: Lookups::of_one(),
+            tproxy: config.tproxy.clone(),
+            held,
+            users: Users::new(&config.user, key),
+            needs_users: config.has_open_proxies() && !config.expose_without_password,
+            plane: OnceLock::new(),
+        })
+    }
+}
+
+impl Service for GatewayService {
+    fn session_settings(&self) -> &SessionSettings {
+        &self.session_settings
+    }
+
+    async fn open(
+        &self,
+        application: TcpStream,
+        listener_index: usize,
+        permit: &mut Permit,
+    ) -> Result<Session, Outcome> {
+        let listener = &self.listeners[listener_index];
+        let mut read_ahead = ReadAhead::default();
+        let application = Connection::plain(application);
+        let (application, asked) =
+            self.admit_session(application, listener, permit, &mut read_ahead).await?;
+        let Asked { client_request, mut leading } = asked;
+        let (flow, worker) = (&listener.flow, permit.worker());
+        let destination = match self
+            .meet(client_request, &application, listener, permit, &mut read_ahead)
+            .await
+        {
+            Served::Tunnel(destination) => destination,
+            Served::Broken(outcome) => return Err(outcome),
+            Served::Over { word, outcome } => {
+                close_with(application, worker, &word).await;
+                return Err(outcome);
+            }
+        };
+        note(|facts| {
+            facts.flow = Some(flow.clone());
+            facts.destination = Some(destination.clone());
+        });
+        let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
+        let (source, cause) = (permit.source(), Cause::Source(permit.source()));
+        let wanted = Wanted {
+            application: Some(&application),
+            listener,
+            destination: &destination,
+            worker,
+            source,
+        };
+        let (when, word) = listener.opened().unwrap_or((Answer::Open, &[]));
+        if when == Answer::Optimistic {
+            application.write_all(word).await.map_err(gone)?;
+        }
+        leading.append(&mut read_ahead.into_bytes());
+        let path = match self.path(&wanted, leading).await {
+            Ok(path) => path,
+            Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
+            Err(NotOpen::Failed { failure, .. }) => {
+                let from = application.remote();
+                limited!(
+                    warn,
+                    worker.lines(),
+                    cause,
+                    %flow,
+                    "flow of {from} to {destination} failed: {}",
+                    failure.message
+                );
+                note(|facts| facts.failed(failure.status, &failure.message));
+                refuse(application, listener, worker, &failure, when).await;
+                return Err(Outcome::Failed(failure.status));
+            }
+        };
+        if when == Answer::Open {
+            application.write_all(word).await.map_err(gone)?;
+        }
+        let OpenPath { downstream, up, down, offer } = path;
+        let offers = Offers::new(None, offer);
+        let what = (flow.clone(), destination);
+        let session = Session::between(what, (application, up), (downstream, down));
+        Ok(Session { offers, ..session })
+    }
+}
+
+/// Sends the application the reply that its path could not be opened. If it waits for no reply, or
+/// has been sent one that the path is open, its connection is reset instead.
+async fn refuse(
+    application: Connection,
+    listener: &Listener,
+    worker: &Worker,
+    failure: &Failure,
+    answered: Answer,
+) {
+    match listener.kind {
+        // The application waits for no reply, so only a reset can report it.
+        Kind::Forward { .. } | Kind::Tproxy { .. } => {}
+        _ if answered == Answer::Optimistic => {}
+        Kind::Socks5(_) => {
+            close_with(application, worker, &socks5::refused(failure)).await;
+        }
+        Kind::Connect(_) => {
+            let answer = http::refused(failure.status, failure.peer_message());
+            close_with(application, worker, &answer).await;
+        }
+    }
+}
+
+impl GatewayService {
+    /// Reads the application's request and admits its session. Answers the application if either
+    /// fails.
+    async fn admit_session(
+        &self,
+        application: Connection,
+        listener: &Listener,
+        permit: &mut Permit,
+        read_ahead: &mut ReadAhead,
+    ) -> Result<(Connection, Asked), Outcome> {
+        let asked = match self.request(&application, listener, permit.worker(), read_ahead).await {
+            Ok(asked) => asked,
+            Err(bad) => {
+                let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+                limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
+                close_with(application, permit.worker(), &bad.answer).await;
+                return Err(bad.outcome);
+            }
+        };
+        if let Err(refusal) = permit.admit(None) {
+            let failure = here(Failure::new(Status::Overloaded, refusal.rejection()));
+            let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+            limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
+            refuse(application, listener, permit.worker(), &failure, Answer::Open).await;
+            return Err(refusal);
+        }
+        Ok((application, asked))
+    }
+
+    /// Reads the application's request.
+    async fn request(
+        &self,
+        application: &Connection,
+        listener: &Listener,
+        worker: &Worker,
+        read_ahead: &mut ReadAhead,
+    ) -> Result<Asked, BadRequest> {
+        let asking = async {
+            let ends = client_of(application, listener, worker, read_ahead).await?;
+            let client_request = match &listener.kind {
+                Kind::Forward { to } => ClientRequest::Session(to.clone()),
+                Kind::Tproxy { .. } => ClientRequest::Session(self.where_it_went(application)?),
+                Kind::Socks5(_) => {
+                    match self.request_by_socks5(application, worker, read_ahead).await? {
+                        socks5::Request::Connect(destination) => {
+                            ClientRequest::Session(destination)
+                        }
+                        socks5::Request::Associate(port) => ClientRequest::Association(port),
+                    }
+                }
+                Kind::Connect(_) => {
+                    // It has the same limit of its own, after which it answers the client.
+                    let limit = self.timeouts().header();
+                    let request =
+                        http::read_request(application, worker, read_ahead, limit).await?;
+                    self.admit_request(application, &request).await?;
+                    match request.target {
+                        Target::Tunnel(destination) => ClientRequest::Session(destination),
+                        Target::Origin(_) => ClientRequest::Requests(Box::new(request)),
+                    }
+                }
+            };
+            let leading = ends.filter(|_| listener.tells_client).map(ProxyHeader::into_header);
+            Ok(Asked { client_request, leading: leading.unwrap_or_default() })
+        };
+        let request_limit = self.timeouts().header();
+        let late = || BadRequest {
+            line: format!("no whole request within {request_limit:?}"),
+            answer: Vec::new(),
+            outcome: Outcome::NoHeader,
+        };
+        if matches!(listener.kind, Kind::Connect(_)) {
+            return asking.await;
+        }
+        timeout(request_limit, asking).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Serves a request that is not for a session; for a session, returns its destination.
+    async fn meet(
+        &self,
+        client_request: ClientRequest,
+        application: &Connection,
+        listener: &Listener,
+        permit: &Permit,
+        read_ahead: &mut ReadAhead,
+    ) -> Served {
+        match client_request {
+            ClientRequest::Session(destination) => Served::Tunnel(destination),
+            ClientRequest::Association(port) => {
+                Box::pin(self.associate(application, port, listener, permit)).await
+            }
+            ClientRequest::Requests(first) => {
+                Box::pin(self.serve(application, listener, permit, *first, read_ahead)).await
+            }
+        }
+    }
+
+    /// Carries plain HTTP requests.
+    async fn serve(
+        &self,
+        application: &Connection,
+        listener: &Listener,
+        permit: &Permit,
+        first: http::Request,
+        read_ahead: &mut ReadAhead,
+    ) -> Served {
+        let (rates, source) = (permit.rates(None), permit.source());
+        let meters = [Meter::through(&rates, 0), Meter::through(&rates, 0)];
+        let (service, worker, memory) = (self, permit.worker(), permit.memory(None));
+        let record = permit.record();
+        let mut client = Client {
+            service,
+            listener,
+            application,
+            worker,
+            source,
+            record,
+            read_ahead,
+            meters,
+            memory,
+        };
+        client.serve(first).await
+    }
+
+    /// Checks the credentials of a client's request.
+    pub(super) async fn admit_request(
+        &self,
+        application: &Connection,
+        request: &http::Request,
+    ) -> Result<(), BadRequest> {
+        let admitted = self.admit(application, || request.credentials()).await;
+        admitted.map_err(|why| not_let_in(application, why, http::not_let_in(why)))
+    }
+
+    async fn admit(
+        &self,
+        application: &Connection,
+        shown: impl FnOnce() -> Option<Credentials>,
+    ) -> Result<(), NotLetIn> {
+        if !self.users.are_asked() {
+            return Ok(());
+        }
+        let peer = application.stream().peer_addr().map_err(|_| NotLetIn::Nothing)?;
+        let shown = shown();
+        let name = shown.as_ref().map(|shown| shown.name.clone());
+        self.users.admit(peer.ip(), shown).await?;
+        note(|facts| facts.user = name);
+        Ok(())
+    }
+
+    async fn request_by_socks5(
+        &self,
+        application: &Connection,
+        worker: &Worker,
+        read_ahead: &mut ReadAhead,
+    ) -> Result<socks5::Request, BadRequest> {
+        let refused = |error| bad_request(error, socks5::SocksError::answer);
+        let failed = |error| refused(HeadError::Io(error));
+        let (buffer_pool, most) = (&worker.buffer_pool, socks5::MOST_BYTES);
+        let asks = self.users.are_asked();
+        let method = if asks { socks5::PASSWORD } else { socks5::NO_AUTHENTICATION };
+        let greeting = |bytes: &[u8]| socks5::greeting(bytes, method);
+        read_ahead.read_head(application, buffer_pool, most, greeting).await.map_err(refused)?;
+        application.write_all(&socks5::accepted(method)).await.map_err(failed)?;
+        if asks {
+            let shown = read_ahead.read_head(application, buffer_pool, most, socks5::credentials);
+            let shown = shown.await.map_err(refused)?;
+            let admitted = self.admit(application, || Some(shown)).await;
+            admitted.map_err(|why| not_let_in(application, why, socks5::WRONG.to_vec()))?;
+            application.write_all(&socks5::RIGHT).await.map_err(failed)?;
+        }
+        read_ahead.read_head(application, buffer_pool, most, socks5::request).await.map_err(refused)
+    }
+
+    /// Returns the original destination of an intercepted connection, unless that is a listener of
+    /// this process.
+    fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
+        let refused = |line: String| silent(line, Outcome::Malformed);
+        let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
+        if self.dialler.own_listeners.contains(&local) {
+            return Err(refused(format!("{local} is where taken connections are led to")));
+        }
+        Destination::address(local).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// Returns the ends of a connection for a PROXY header. Trusted sources must send such a header;
+/// for others, the socket's addresses are used.
+async fn client_of(
+    application: &Connection,
+    listener: &Listener,
+    worker: &Worker,
+    read_ahead: &mut ReadAhead,
+) -> Result<Option<ProxyHeader>, BadRequest> {
+    if !listener.tells_client && listener.accept_proxy.is_empty() {
+        return Ok(None);
+    }
+    let of_socket = || {
+        Ok(Ends {
+            source: application.stream().peer_addr()?,
+            destination: application.stream().local_addr()?,
+        })
+    };
+    let ends =
+        of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
+    if !listener.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
+        return Ok(Some(ends.into()));
+    }
+    let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MOST_BYTES);
+    let parsed = read_ahead.read_head(application, buffer_pool, most, proxy_header::header).await;
+    let parsed = parsed.map_err(|error| {
+        let bad = bad_request(error, |_| Vec::new());
+        BadRequest { line: format!("PROXY header: {}", bad.line), ..bad }
+    })?;
+    note(|facts| facts.client = parsed.as_ref().map(|parsed| parsed.ends.source));
+    Ok(Some(parsed.unwrap_or_else(|| ends.into())))
+}
+
+/// Returns a refusal that sends no answer.
+const fn silent(line: String, outcome: Outcome) -> BadRequest {
+    BadRequest { line, answer: Vec::new(), outcome }
+}
+
+/// Returns the refusal of a client that failed authentication.
+fn not_let_in(application: &Connection, why: NotLetIn, answer: Vec<u8>) -> BadRequest {
+    let peer = application.stream().peer_addr();
+    let from = peer.map_or_else(|error| plain(&error), |peer| peer.to_string());
+    BadRequest { line: format!("from {from}: {why}"), answer, outcome: Outcome::NotLetIn }
+}
+
+pub(super) fn bad_request<E: std::fmt::Display>(
+    error: HeadError<E>,
+    answer: impl Fn(&E) -> Vec<u8>,
+) -> BadRequest {
+    let (answer, outcome) = match &error {
+        HeadError::Parse(cause) => (answer(cause), Outcome::Malformed),
+        HeadError::TooLong(_) => (Vec::new(), Outcome::Malformed),
+        HeadError::Io(_) | HeadError::Ended(_) => (Vec::new(), Outcome::NoHeader),
+    };
+    // It may contain bytes that the client sent.
+    let line = one_line(&error.to_string(), MESSAGE_LIMIT);
+    BadRequest { line, answer, outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_cannot_inject_log_lines() {
+        let name = b"x\n2026-11-22T09:00:00Z  INFO forged\x1b[31m";
+        let mut request = vec![5, 1, 0, 3, u8::try_from(name.len()).unwrap()];
+        request.extend_from_slice(name);
+        request.extend([0, 80]);
+        let error = socks5::request(&request).err().unwrap();
+        let bad = bad_request(HeadError::Parse(error), socks5::SocksError::answer);
+        assert!(
+            bad.line.contains("forged") && !bad.line.contains(char::is_control),
+            "{}",
+            bad.line
+        );
+
+        let long = format!("CONNECT {} HTTP/1.1\r\n\r\n", "x".repeat(5000));
+        let error = http::Request::read(&mut http::Scan::default(), long.as_bytes()).err().unwrap();
+        let bad = bad_request(HeadError::Parse(error), http::HttpError::answer);
+        assert!(bad.line.len() <= MESSAGE_LIMIT && bad.answer.len() < 500, "{}", bad.line);
+
+        let bad = bad_request(HeadError::Parse("any\rother\u{9b}".repeat(99)), |_| Vec::new());
+        assert!(bad.line.len() <= MESSAGE_LIMIT && !bad.line.contains(char::is_control));
+    }
+}

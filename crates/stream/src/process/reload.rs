@@ -1,0 +1,254 @@
+//! A changed configuration file, taken over while the process runs: on SIGHUP, or whenever the file
+//! changes.
+//!
+//! All parts of the process check the new file first. If one refuses it nothing changes; else all
+//! apply it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::error::refused;
+use crate::keys::revocations::read_text;
+use crate::process::rights::check_readers;
+use crate::{Shutdown, StreamError};
+
+/// Interval at which the files are checked. Chosen: revoked sessions end within a second.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Applies what was prepared; returns further results in a few words.
+pub type Prepared = Box<dyn FnOnce() -> Option<String>>;
+
+/// A part of a process that applies a changed configuration while it runs.
+pub trait Reload: Send {
+    /// Returns the keys that it applies, with all below them.
+    fn live(&self) -> &'static [&'static str];
+
+    /// Prepares the configuration `text`, and changes nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be applied.
+    fn prepare(&self, text: &str) -> Result<Prepared, StreamError>;
+
+    /// Returns a file beside the configuration that is applied whenever it changes.
+    fn watched(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Prepares that file, and changes nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be applied.
+    fn prepare_watched(&self) -> Result<Prepared, StreamError> {
+        Ok(Box::new(|| None))
+    }
+}
+
+/// A configuration file, and the parts of the process that apply it.
+pub struct Reloads {
+    file: PathBuf,
+    begun_with: toml::Table,
+    parts: Vec<Box<dyn Reload>>,
+}
+
+impl Reloads {
+    /// Creates one of a file whose text was `begun_with` at the start of the process. No part
+    /// applies it yet.
+    #[must_use]
+    pub fn new(file: &Path, begun_with: &str) -> Self {
+        let begun_with = begun_with.parse().unwrap_or_default();
+        Self { file: file.to_owned(), begun_with, parts: Vec::new() }
+    }
+
+    /// Adds a part that applies it.
+    #[must_use]
+    pub fn with(mut self, part: impl Reload + 'static) -> Self {
+        self.parts.push(Box::new(part));
+        self
+    }
+
+    /// Reads the file and has all parts apply it, or none; logs the result in one line, and the
+    /// changed keys that no part applies in another.
+    pub fn apply(&self) {
+        let place = self.file.display();
+        match read(&self.file).and_then(|text| self.take_over(&text)) {
+            Ok(Applied { report, left }) => {
+                let report = if report.is_empty() { report } else { format!(": {report}") };
+                tracing::info!("{place}: taken over{report}");
+                if !left.is_empty() {
+                    tracing::warn!(
+                        "{place}: {left}: takes effect after an upgrade (SIGUSR2) or a restart"
+                    );
+                }
+            }
+            Err(error) => tracing::error!(
+                "{place}: {error}; nothing of it is taken over, what was in force before stays"
+            ),
+        }
+    }
+
+    /// Has all parts apply the files that they watch beside the configuration, or none.
+    fn apply_watched(&self) {
+        let prepared = self.parts.iter().map(|part| part.prepare_watched());
+        match prepared.collect::<Result<Vec<_>, _>>() {
+            Ok(prepared) => match take_over_all(prepared) {
+                report if report.is_empty() => tracing::info!("revocations: taken over"),
+                report => tracing::info!("revocations: taken over: {report}"),
+            },
+            Err(error) => {
+                tracing::error!("{error}; nothing of it is taken over, what was in force stays");
+            }
+        }
+    }
+
+    /// Returns the stamps of the files that are watched beside the configuration.
+    fn watched(&self) -> Vec<(PathBuf, Option<(SystemTime, u64)>)> {
+        let files = self.parts.iter().filter_map(|part| part.watched());
+        files.map(|file| (file.clone(), stamp(&file))).collect()
+    }
+
+    fn take_over(&self, text: &str) -> Result<Applied, StreamError> {
+        let parts = self.parts.iter().map(|part| part.prepare(text));
+        let prepared: Vec<Prepared> = parts.collect::<Result<_, _>>()?;
+        let report = take_over_all(prepared);
+        let live: Vec<&str> = self.parts.iter().flat_map(|part| part.live()).copied().collect();
+        let left = changed(&self.begun_with, &text.parse().unwrap_or_default(), &live);
+        Ok(Applied { report, left: left.join(", ") })
+    }
+
+    /// Applies the file anew whenever `shutdown` requests a reload, as by SIGHUP, and with `watch`
+    /// whenever it changes.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(self, watch: bool, shutdown: &Shutdown) -> Result<(), StreamError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(StreamError::Runtime)?;
+        let mut orders = shutdown.watch_reloads();
+        let retired = shutdown.watch_retired();
+        let serve = move || {
+            runtime.block_on(async {
+                let mut looks = interval(LOOK);
+                looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                // The file read at the start may have changed since: it is read once more.
+                let (mut seen, mut beside) = (stamp(&self.file), Vec::new());
+                loop {
+                    let is_due = tokio::select! {
+                        ordered = orders.changed() => match ordered {
+                            Ok(()) => true,
+                            Err(_) => return,
+                        },
+                        _ = looks.tick() => {
+                            // Signals reach the next process alone once that has taken over.
+                            (watch || *retired.borrow()) && stamp(&self.file) != seen
+                        }
+                    };
+                    if is_due {
+                        // Before they are read: a later write is found the next time.
+                        (seen, beside) = (stamp(&self.file), self.watched());
+                        self.apply();
+                    } else if self.watched() != beside {
+                        beside = self.watched();
+                        self.apply_watched();
+                    }
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        thread.spawn(serve).map(drop).map_err(StreamError::Runtime)
+    }
+}
+
+/// Applies what was prepared, and returns the results.
+fn take_over_all(prepared: Vec<Prepared>) -> String {
+    let report: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
+    report.join("; ")
+}
+
+/// The result of applying a configuration.
+struct Applied {
+    /// The reports of the parts.
+    report: String,
+    /// Keys that differ from the start and that no part applies.
+    left: String,
+}
+
+/// Returns a stamp that changes when a file is written.
+fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn read(file: &Path) -> Result<String, StreamError> {
+    let text = read_text(file).map_err(|problem| refused("the file", problem))?;
+    check_readers(file, &text).map(|()| text)
+}
+
+/// Returns the keys that differ in two configurations, except `live` ones and those below them.
+fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
+    let mut keys = Vec::new();
+    compare("", old, new, &mut keys);
+    let is_live = |key: &String| {
+        let is_below = |live: &&str| {
+            key.strip_prefix(live).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        live.iter().any(is_below)
+    };
+    keys.retain(|key| !is_live(key));
+    keys.into_iter().map(|key| format!("`{key}`")).collect()
+}
+
+/// Appends the keys below `at` that differ, in order.
+fn compare(at: &str, old: &toml::Table, new: &toml::Table, keys: &mut Vec<String>) {
+    let empty = toml::Table::new();
+    let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for name in names {
+        let key = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        let tables = |value: Option<&toml::Value>| match value {
+            Some(toml::Value::Table(table)) => Some(table.clone()),
+            Some(_) => None,
+            None => Some(empty.clone()),
+        };
+        let (was, is) = (old.get(name), new.get(name));
+        match (tables(was), tables(is)) {
+            _ if was == is => {}
+            (Some(was), Some(is)) => compare(&key, &was, &is, keys),
+            _ => keys.push(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::live::LIMITS_KEYS;
+    use crate::limits::timeouts::LiveTimeouts;
+
+    fn changed_keys(old: &str, new: &str) -> String {
+        changed(&old.parse().unwrap(), &new.parse().unwrap(), &["grant", "routes"]).join(", ")
+    }
+
+    #[test]
+    fn fixed_limits_and_timeouts_are_listed() {
+        let live: Vec<_> = LIMITS_KEYS.into_iter().chain(LiveTimeouts::KEYS).collect();
+        let old = "[limits]\nsessions = 1\nbacklog = 5\n[limits.each_source]\nsessions = 3";
+        let new = "[limits]\nsessions = 2\nrate = '8 Gbit/s'\n[timeouts]\nidle = '1 s'\nuser = '1 \
+            s'\nkeepalive = '1 s'\ndial = '1 s'";
+        let left = changed(&old.parse().unwrap(), &new.parse().unwrap(), &live).join(", ");
+        assert_eq!(left, "`limits.backlog`, `timeouts.keepalive`, `timeouts.user`");
+    }
+
+    #[test]
+    fn unapplied_reload_keys_are_named() {
+        let old =
+            "grant = 'a'\nworkers = 2\n[leg.dial]\nconnections = 2\n[routes]\ndefault = 'refuse'";
+        let new = "grant = 'b'\noptimistic = true\n[leg.dial]\nconnections = 8\n[routes]\ndefault \
+            = 'direct'";
+        assert_eq!(changed_keys(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
+        assert_eq!(changed_keys(old, old), "");
+        assert_eq!(changed_keys("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");
+    }
+}
