@@ -72,9 +72,8 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 	@$(BUILD_BOOK)
 	@echo "built $(BOOK)/index.html"
 
-reference: build ## docs/reference/commands.md, from the definitions of the commands
-	$(TRADEWIND) generate reference > $(TARGET_DIR)/commands.md
-	cp $(TARGET_DIR)/commands.md docs/reference/commands.md
+reference: build ## the generated pages of docs/reference, from the commands and the types of files
+	$(TRADEWIND) generate reference docs/reference
 
 release: setup-release ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
 	$(CARGO) build --locked --profile dist -p tradewind

@@ -1,4 +1,4 @@
-//! `tradewind config`: checks configuration files.
+//! `tradewind config`: checks configuration files, and prints their schemas.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +14,11 @@ pub(crate) enum ConfigCommand {
     /// Reads no file that they name, and needs nothing of this host. Ends with 2 at the first
     /// mistake: the file, the line, the key and what would be right.
     Check(CheckArgs),
+    /// Print the JSON schema of the files of relays, gateways or jump-start's daemon, for editors
+    Schema {
+        /// The process that the files configure
+        kind: KindArg,
+    },
 }
 
 #[derive(clap::Args)]
@@ -51,6 +56,10 @@ pub(crate) fn run(command: &ConfigCommand) -> Outcome {
     match command {
         ConfigCommand::Check(args) => {
             args.files.iter().try_for_each(|file| check(file, args.kind.map(Kind::from)))?;
+        }
+        ConfigCommand::Schema { kind } => {
+            let schema = tradewind_config::schema((*kind).into());
+            output::line(serde_json::to_string_pretty(&schema)?)?;
         }
     }
     Ok(ExitCode::SUCCESS)

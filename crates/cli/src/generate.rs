@@ -1,5 +1,8 @@
-//! `tradewind generate`: shell completions, manual pages and the commands' reference, all made of
-//! the definitions that parse the command line.
+//! `tradewind generate`: shell completions, manual pages and the reference of commands, made of the
+//! definitions that parse the command line, and the reference of configurations, made of the types
+//! that parse the files.
+
+mod keys;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,8 +33,11 @@ pub(crate) enum GenerateCommand {
         /// The folder, which is made if it is not there
         folder: PathBuf,
     },
-    /// Print the reference of all commands in Markdown (docs/reference/commands.md)
-    Reference,
+    /// Write the reference of commands and configurations in Markdown (docs/reference)
+    Reference {
+        /// The folder, which is made if it is not there
+        folder: PathBuf,
+    },
 }
 
 /// Generates what is asked from the whole command line `whole`.
@@ -47,7 +53,15 @@ pub(crate) fn run(asked: GenerateCommand, mut whole: Command) -> Outcome {
             clap_mangen::generate_to(whole, &folder)
                 .with_context(|| folder.display().to_string())?;
         }
-        GenerateCommand::Reference => output::line(reference(whole).trim_end())?,
+        GenerateCommand::Reference { folder } => {
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            let commands = ("commands.md", reference(whole));
+            for (name, page) in [commands].into_iter().chain(keys::pages()) {
+                let file = folder.join(name);
+                fs::write(&file, format!("{}\n", page.trim_end()))
+                    .with_context(|| file.display().to_string())?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

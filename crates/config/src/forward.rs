@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use tradewind_grant::{Destination, DestinationRule};
 use tradewind_units::{FlowId, address};
@@ -43,23 +44,30 @@ impl Forward {
 }
 
 /// A version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyVersion {
     /// The binary one.
     V2,
 }
 
-/// A forward as written in the file: of one port, or of several consecutive ones.
-#[derive(Deserialize)]
+/// A port, or several consecutive ones, whose connections all go to one destination.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Text {
+pub(crate) struct Text {
+    /// The address that it listens on for applications; with several ports, at most 1000, it is one
+    /// forward for each.
     listen: Listen,
+    /// The destination of its connections: one, or as many ports as `listen` has.
     to: To,
+    /// The flow that they belong to, for logs.
     #[serde(default = "flow")]
     flow: FlowId,
+    /// The version of the PROXY header that is sent to the destination; none is sent when absent.
     #[serde(default)]
     send_proxy: Option<ProxyVersion>,
+    /// Sources whose connections always begin with a PROXY header; their ports do not count.
+    /// Connections of other sources begin with data.
     #[serde(default)]
     accept_proxy: Vec<DestinationRule>,
 }
@@ -124,6 +132,13 @@ struct Listen {
     ports: RangeInclusive<u16>,
 }
 
+tradewind_units::text_schema!(
+    Listen,
+    "IP:PORT or IP:PORT-PORT",
+    r"^(\[.+\]|[0-9.]+):[0-9]+(-[0-9]+)?$",
+    "127.0.0.1:8000-8010"
+);
+
 impl TryFrom<String> for Listen {
     type Error = String;
 
@@ -156,6 +171,13 @@ struct To {
     host: String,
     ports: RangeInclusive<u16>,
 }
+
+tradewind_units::text_schema!(
+    To,
+    "HOST:PORT or HOST:PORT-PORT",
+    "^.+:[0-9]+(-[0-9]+)?$",
+    "db.example.com:9000-9010"
+);
 
 impl TryFrom<String> for To {
     type Error = String;

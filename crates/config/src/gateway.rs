@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::{DestinationRule, IdentityKey, SignedGrant};
@@ -19,7 +20,7 @@ use crate::users::{self, User};
 use crate::{AccessLogConfig, ConfigError, LegProfiles, Limits, Share, Timeouts, document};
 
 /// A gateway's configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayConfig {
     /// A file that holds its secret identity; not needed when no route goes over relays.
@@ -44,6 +45,7 @@ pub struct GatewayConfig {
     pub revocations: Option<PathBuf>,
     /// Ports whose connections all go to one destination.
     #[serde(default, deserialize_with = "forward::list")]
+    #[schemars(with = "Vec<forward::Text>")]
     pub forward: Vec<Forward>,
     /// Connections that are intercepted and carried to their original destinations.
     #[serde(default)]
@@ -51,9 +53,11 @@ pub struct GatewayConfig {
     /// The addresses that accept SOCKS5. Any client that reaches them uses the grant, so they must
     /// be loopback addresses unless `expose` is set.
     #[serde(default, deserialize_with = "address::list")]
+    #[schemars(with = "Vec<tradewind_units::address::Written>")]
     pub socks5: Vec<SocketAddr>,
     /// The addresses that accept HTTP proxy requests; as for `socks5`.
     #[serde(default, deserialize_with = "address::list")]
+    #[schemars(with = "Vec<tradewind_units::address::Written>")]
     pub connect: Vec<SocketAddr>,
     /// True if `socks5` and `connect` may listen on other than loopback addresses, which takes
     /// users as well.
@@ -89,6 +93,7 @@ pub struct GatewayConfig {
     pub leg: LegProfiles,
     /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
+    #[schemars(with = "Option<tradewind_units::address::Written>")]
     pub metrics: Option<SocketAddr>,
     /// True if that may be another than a loopback address.
     #[serde(default)]
@@ -96,7 +101,8 @@ pub struct GatewayConfig {
     /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
     #[serde(default)]
     pub metrics_hosts: Vec<String>,
-    /// Threads that carry sessions; one for each core when absent.
+    /// Threads that carry sessions, from 1 to 1024; one for each core when absent.
+    #[schemars(range(min = 1, max = 1024))]
     pub workers: Option<usize>,
     /// UDP ports, intercepted datagrams or devices whose packets go to remote endpoints.
     #[serde(default)]
@@ -107,13 +113,14 @@ pub struct GatewayConfig {
     pub socks5_udp: Option<DeliverySection>,
     /// The learning of its legs' initial windows; none when absent.
     #[serde(default, deserialize_with = "jumpstart::section")]
+    #[schemars(with = "Option<jumpstart::Section>")]
     pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
 }
 
 /// Connections that are intercepted (TPROXY) and carried to their original destinations.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tproxy {
     /// Their destinations: ranges of addresses with ports.

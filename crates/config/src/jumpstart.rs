@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use tradewind_jumpstart::{Config, Settings, prefix};
@@ -15,26 +16,28 @@ use crate::checks::check_exposed;
 use crate::{ConfigError, document};
 
 /// The file as a whole.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JumpstartConfig {
-    /// The learner's settings; see [`tradewind_jumpstart::Config`].
+    /// The learner's settings.
     pub learn: Settings,
     /// The connections to observe.
     pub observe: Observe,
     /// The actuator and its settings.
     pub act: Act,
-    /// Address on which metrics and health are served; none when absent.
+    /// The address that serves metrics and health; none when absent.
     #[serde(deserialize_with = "tradewind_units::address::option")]
+    #[schemars(with = "Option<tradewind_units::address::Written>")]
     pub metrics: Option<SocketAddr>,
-    /// True if that address may be another than loopback.
+    /// True if that may be another than a loopback address.
     pub metrics_expose: bool,
-    /// Host names of requests for metrics and health, beside addresses and `localhost`.
+    /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
     pub metrics_hosts: Vec<String>,
-    /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the
-    /// runtime directory.
+    /// The socket for `status`, `explain`, `hint` and `flush`; when absent `jumpstart.sock` in the
+    /// runtime directory: `/run/tradewind` for root, XDG_RUNTIME_DIR for users, or what
+    /// TRADEWIND_RUNTIME_DIR names.
     pub socket: Option<PathBuf>,
-    /// A file of standing hints, read again when it changes. Default none.
+    /// A file of standing hints, read again when it changes; none when absent.
     pub hints: Option<PathBuf>,
     /// The connections that it applies to.
     #[serde(skip)]
@@ -55,30 +58,32 @@ pub enum Scope {
 /// silently.
 const LEAST_RECEIVE_BUFFER: Bytes = Bytes::new(64 * 1024);
 /// The connections to observe.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Observe {
-    /// Time between two rounds, the paper's i_u. Default 1 s `[RT IV-A]`. From 100 ms to 60 s:
-    /// sampling costs some 2 us a connection, and at longer intervals connections come and go
-    /// unseen.
+    /// Time between two rounds, the paper's i_u `[RT IV-A]`, from 100 ms to 60 s: sampling costs
+    /// some 2 us a connection, and at longer intervals connections come and go unseen.
     #[serde(with = "as_text")]
+    #[schemars(with = "tradewind_units::time::Written")]
     pub interval: Duration,
-    /// Ports, at either end. Default all.
+    /// Ports, at either end; all when empty.
     pub ports: Vec<u16>,
-    /// Prefixes of the other end. Default all.
+    /// Prefixes of the other end, without bits behind them; all when empty.
     #[serde(deserialize_with = "prefix::list")]
+    #[schemars(with = "Vec<tradewind_jumpstart::prefix::Written>")]
     pub within: Vec<IpNet>,
-    /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to
-    /// learn).
+    /// Prefixes that are left out.
     #[serde(deserialize_with = "prefix::list")]
+    #[schemars(with = "Vec<tradewind_jumpstart::prefix::Written>")]
     pub except: Vec<IpNet>,
-    /// The control group (version 2) whose sockets are observed, with those of the groups below it.
-    /// Default all.
+    /// The control group (version 2) whose sockets are observed, with those of the groups below it
+    /// (Linux 5.9); all when absent.
     pub cgroup: Option<PathBuf>,
 }
 
 impl Default for Observe {
     fn default() -> Self {
+        // Loopback and link-local addresses: there is no path to learn.
         let left_out = ["127.0.0.0/8", "169.254.0.0/16", "::1/128", "fe80::/10"];
         Self {
             interval: Duration::from_secs(1),
@@ -91,11 +96,10 @@ impl Default for Observe {
 }
 
 /// The actuator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Through {
-    /// The first of the others that works here, the default. Logs which one, and why not the one
-    /// before.
+    /// The first of the others that works here. Logs which one, and why not the one before.
     #[default]
     Auto,
     /// A program in the kernel (eBPF) that sees each connection: it paces, shares, and is detached
@@ -108,26 +112,26 @@ pub enum Through {
 }
 
 /// The actuator and its settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Act {
     /// The actuator.
     pub through: Through,
     /// True if routes also set an initial receive window of at least `c_max`, so that the other
-    /// end's jump finds room `[RT III-C]`, and never less than without. Default yes, as in the
-    /// paper. It raises the window on kernels before 4.20 alone; later ones, and so all that
-    /// sockops works on, advertise the whole buffer by themselves.
+    /// end's jump finds room `[RT III-C]`, and never less than without. It raises the window on
+    /// kernels before 4.20 alone; later ones, and so all that sockops works on, advertise the whole
+    /// buffer by themselves.
     pub receive: bool,
     /// Receive buffer of listeners and of sockets that dial known destinations, set before the
-    /// handshake, by sockops alone. Default none: the kernel stops growing a buffer that was set,
-    /// so that one too small for a path slows it for good. Useful where first flights above 64 KiB
-    /// arrive; at most net.core.rmem_max.
+    /// handshake, by sockops alone; from 64 KiB to net.core.rmem_max. The kernel's when absent: it
+    /// stops growing a buffer that was set, so that one too small for a path slows it for good.
+    /// Useful where first flights above 64 KiB arrive.
     pub receive_buffer: Option<Bytes>,
-    /// The control group (version 2) whose connections it applies to, by sockops alone. Default the
-    /// root of the hierarchy: all.
+    /// The control group (version 2) whose connections it applies to, by sockops alone; when absent
+    /// the root of the hierarchy: all.
     pub cgroup: Option<PathBuf>,
-    /// True if it applies to connections of other network namespaces, too, by sockops alone.
-    /// Default no: an address may be another host there, and their connections are not observed.
+    /// True if it applies to connections of other network namespaces, too, by sockops alone:
+    /// an address may be another host there, and their connections are not observed.
     pub all_namespaces: bool,
 }
 
@@ -181,28 +185,40 @@ impl JumpstartConfig {
     }
 }
 
-/// `[jumpstart]` of a relay's or gateway's file: the keys of the daemon's that reach no further
-/// than the process.
-#[derive(Debug, Default, Deserialize)]
+/// The learner of a process: the keys of the daemon's file that reach no further than the process.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct Section {
+pub(crate) struct Section {
+    /// The learner's settings.
     learn: Settings,
+    /// The connections to observe.
     observe: SectionObserve,
+    /// The actuator and its settings.
     act: SectionAct,
+    /// The socket for `status`, `explain`, `hint` and `flush`; when absent `jumpstart-NAME.sock` in
+    /// the runtime directory, after the file `NAME.toml`.
     socket: Option<PathBuf>,
+    /// A file of standing hints, read again when it changes; none when absent.
     hints: Option<PathBuf>,
 }
 
-/// `[jumpstart.observe]`.
-#[derive(Debug, Deserialize)]
+/// The connections of the process to observe.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SectionObserve {
+    /// Time between two rounds, from 100 ms to 60 s.
     #[serde(with = "as_text")]
+    #[schemars(with = "tradewind_units::time::Written")]
     interval: Duration,
+    /// Ports, at either end; all when empty.
     ports: Vec<u16>,
+    /// Prefixes of the other end, without bits behind them; all when empty.
     #[serde(deserialize_with = "prefix::list")]
+    #[schemars(with = "Vec<tradewind_jumpstart::prefix::Written>")]
     within: Vec<IpNet>,
+    /// Prefixes that are left out.
     #[serde(deserialize_with = "prefix::list")]
+    #[schemars(with = "Vec<tradewind_jumpstart::prefix::Written>")]
     except: Vec<IpNet>,
 }
 
@@ -213,12 +229,15 @@ impl Default for SectionObserve {
     }
 }
 
-/// `[jumpstart.act]`.
-#[derive(Debug, Default, Deserialize)]
+/// The actuator of the process, and its settings.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SectionAct {
+    /// The actuator: `sockops`, or nothing where that does not work (`auto`); not `routes`.
     #[serde(deserialize_with = "of_one_process")]
     through: Through,
+    /// Receive buffer of listeners and of sockets that dial known destinations, set before the
+    /// handshake, by `sockops` alone; at least 64 KiB. The kernel's when absent.
     receive_buffer: Option<Bytes>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_desired::{BufferNeeds, Encryption, LegProfile, LegTo};
 use tradewind_units::address;
@@ -10,7 +11,7 @@ use tradewind_units::address;
 use crate::ConfigError;
 
 /// Leg profiles, by the side that opens the connection and for single legs.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegProfiles {
     /// Connections from upstream, which this process accepts.
@@ -24,11 +25,12 @@ pub struct LegProfiles {
 }
 
 /// A listener's own settings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LegAt {
     /// Its address, as in `listen`.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub address: SocketAddr,
     /// The encryption that it requires of dialling peers.
     pub encryption: Encryption,

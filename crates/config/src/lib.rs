@@ -17,6 +17,7 @@
 //! | [`users`] | users of a gateway's proxies |
 //! | [`listeners`] | listeners that cannot exist beside each other |
 //! | `checks` | checks that several files share |
+//! | [`schema()`] | JSON schemas of the files |
 //! | [`document`] | parsing, and the lines of keys |
 
 mod checks;
@@ -33,6 +34,7 @@ pub mod listeners;
 pub mod logs;
 pub mod packet;
 pub mod relay;
+mod schema;
 #[cfg(test)]
 mod tests;
 pub mod users;
@@ -48,3 +50,4 @@ pub use legs::{LegAt, LegProfiles};
 pub use limits::{Limits, Share, Timeouts};
 pub use logs::{AccessLogConfig, AuditLogConfig, LogTarget};
 pub use relay::{PolicyConfig, RelayConfig};
+pub use schema::schema;

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_units::Bytes;
 
@@ -50,6 +51,13 @@ impl FromStr for LogTarget {
     }
 }
 
+tradewind_units::text_schema!(
+    LogTarget,
+    "file or socket",
+    "^(udp:.+:[0-9]+|(unix:)?/(.*[^/])?)$",
+    "/var/log/tradewind/access.log"
+);
+
 impl fmt::Display for LogTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,16 +69,16 @@ impl fmt::Display for LogTarget {
 }
 
 /// The access log: a line for each session at its end.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogConfig {
     /// The file or socket that its lines go to.
     #[serde(deserialize_with = "target")]
     pub to: LogTarget,
-    /// Length at which a file is rotated; never when absent.
+    /// Length at which a file is moved to `NAME.1`, at least 10 kB; never when absent.
     #[serde(default)]
     pub rotate_at: Option<Bytes>,
-    /// Files kept beside the current one.
+    /// Files kept beside the current one, at most 1000.
     #[serde(default = "default_files")]
     pub keep: u32,
     /// Of sessions that ended in order one in so many is logged; all others are logged always.
@@ -79,7 +87,7 @@ pub struct AccessLogConfig {
 }
 
 /// The audit log: a line for each session that a relay's rules admit.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditLogConfig {
     /// The file or socket that its lines go to. The process never moves or removes the file.

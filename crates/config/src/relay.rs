@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy};
 use tradewind_units::address;
@@ -16,11 +17,14 @@ use crate::{
 };
 
 /// A relay's configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {
-    /// The addresses that it listens on for gateways and relays; for port 0 the system chooses one.
+    /// The addresses that it listens on for gateways and relays, at least one; for port 0 the
+    /// system chooses one. Link-local ones have the number of their interface:
+    /// `[fe80::1%2]:7000`.
     #[serde(deserialize_with = "address::list")]
+    #[schemars(with = "Vec<tradewind_units::address::Written>")]
     pub listen: Vec<SocketAddr>,
     /// A file that holds its secret identity.
     pub identity_file: Option<PathBuf>,
@@ -53,6 +57,7 @@ pub struct RelayConfig {
     pub leg: LegProfiles,
     /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
+    #[schemars(with = "Option<tradewind_units::address::Written>")]
     pub metrics: Option<SocketAddr>,
     /// True if that may be another than a loopback address.
     #[serde(default)]
@@ -60,12 +65,14 @@ pub struct RelayConfig {
     /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
     #[serde(default)]
     pub metrics_hosts: Vec<String>,
-    /// Threads that carry sessions; one for each core when absent.
+    /// Threads that carry sessions, from 1 to 1024; one for each core when absent.
+    #[schemars(range(min = 1, max = 1024))]
     pub workers: Option<usize>,
     /// The packet plane; none when absent.
     pub packet: Option<RelaySection>,
     /// The learning of its legs' initial windows; none when absent.
     #[serde(default, deserialize_with = "jumpstart::section")]
+    #[schemars(with = "Option<jumpstart::Section>")]
     pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
@@ -74,7 +81,7 @@ pub struct RelayConfig {
 }
 
 /// The destinations and relays that a relay may dial.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyConfig {
     /// Destinations that it may dial as the last relay of a route.
@@ -85,6 +92,7 @@ pub struct PolicyConfig {
     pub allow_loopback: bool,
     /// Addresses that are never dialled, beside its own listeners.
     #[serde(deserialize_with = "address::list")]
+    #[schemars(with = "Vec<tradewind_units::address::Written>")]
     pub never: Vec<SocketAddr>,
 }
 

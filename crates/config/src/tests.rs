@@ -272,8 +272,8 @@ fn open_gateway_needs_an_explicit_key() {
 #[test]
 fn manuals_examples_are_valid() {
     let manual = concat!(
-        include_str!("../../../docs/reference/relay.md"),
-        include_str!("../../../docs/reference/gateway.md")
+        include_str!("../../../docs/how-to/operate.md"),
+        include_str!("../../../docs/how-to/gateway.md")
     );
     let gateway = IdentityKey::from_entropy([1; 32]).public();
     let grant = Grant {

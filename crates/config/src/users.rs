@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use argon2::{Argon2, Params};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::ConfigError;
@@ -20,12 +21,12 @@ const MOST_LANES: u32 = 16;
 const EXPECTED: &str = "a hash as `tradewind password` makes it: `$argon2id$v=19$m=...`";
 
 /// A user of the proxies.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct User {
-    /// The name.
+    /// The name: 1 to 255 bytes without colon.
     pub name: String,
-    /// The hash of the password.
+    /// The hash of the password, as `tradewind password` makes it.
     pub password: Hashed,
 }
 
@@ -33,6 +34,8 @@ pub struct User {
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Hashed(String);
+
+tradewind_units::text_schema!(Hashed, "hash", r"^\$argon2(id|i|d)\$", "$argon2id$v=19$...");
 
 impl Hashed {
     /// Hashes `password` with a salt of `entropy`. Takes tens of milliseconds and 19 MiB.

@@ -41,6 +41,13 @@ impl Connections {
     }
 }
 
+tradewind_units::inline_schema!(Connections, "number or `adaptive`", {
+    "anyOf": [
+        { "type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS },
+        { "const": "adaptive" },
+    ],
+});
+
 impl Serialize for Connections {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

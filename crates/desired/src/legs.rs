@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_model::Leg;
 use tradewind_model::leg::{DEFAULT_INITIAL_WINDOW, DEFAULT_WINDOW};
@@ -28,11 +29,12 @@ const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 const PACED_SHARE: f64 = 0.85;
 
 /// A leg to one neighbour.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LegTo {
     /// The neighbour's address, as in routes.
     #[serde(deserialize_with = "tradewind_units::address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub address: SocketAddr,
     /// The leg's profile; it inherits nothing from `leg.dial`.
     pub dial: LegProfile,

@@ -11,6 +11,7 @@
 
 use std::num::NonZeroU16;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
@@ -49,7 +50,7 @@ const JUMP_BUFFER: Bytes = Bytes::new(16_000_000);
 const PACED_START_RTTS: u16 = 4;
 
 /// Options of a leg's connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "ProfileTable")]
 pub struct LegProfile {
     /// Name of the congestion control, e.g. `bbr`; the host's default when absent.
@@ -96,7 +97,7 @@ pub struct LegProfile {
 }
 
 /// The encryption of a leg between two neighbours of the overlay.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encryption {
     /// TLS 1.3, under the identities of both ends.
@@ -109,12 +110,12 @@ pub enum Encryption {
 }
 
 /// The named profiles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NamedProfile {
     /// The host's defaults.
     Default,
-    /// Cubic with a very large initial window [CDD, Quick-Start TCP].
+    /// Cubic with a very large initial window `[CDD, Quick-Start TCP]`.
     QuickStart,
     /// BBR.
     Bbr,
@@ -147,27 +148,48 @@ impl NamedProfile {
     }
 }
 
-/// A profile as written in a file: absent options come from the named profile.
-#[derive(Deserialize)]
+/// Options of connections; those that are absent come from the named `profile`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProfileTable {
+    /// The named profile that gives the options which are absent here; `default` when absent.
     profile: Option<NamedProfile>,
+    /// Name of the congestion control, such as `bbr`; the host's default when absent.
     congestion_control: Option<String>,
+    /// First congestion window; the kernel's (10) when absent. With `pacing_rtts` the upper limit
+    /// of the initial window.
     initial_window: Option<Segments>,
+    /// Bytes in flight that each connection is expected to reach, at most 1 GiB. Sets nothing: the
+    /// log says when the host allows less.
     #[serde(default, deserialize_with = "buffer")]
     window: Option<Bytes>,
+    /// Receive buffer, from 4 KiB to 1 GiB, set before the handshake, as it determines the initial
+    /// receive window; the kernel tunes it when absent.
     #[serde(default, deserialize_with = "socket_buffer")]
     receive_buffer: Option<Bytes>,
+    /// Send buffer, from 4 KiB to 1 GiB; the kernel tunes it when absent.
     #[serde(default, deserialize_with = "socket_buffer")]
     send_buffer: Option<Bytes>,
+    /// Most that a connection sends, headers included; no cap when absent. `paced-start` needs it.
     pacing_rate: Option<Bandwidth>,
+    /// Round trips, at least 1, after which that cap rises, and is lifted in the end; never when
+    /// absent.
+    #[schemars(range(min = 1))]
     pacing_rtts: Option<u16>,
+    /// Most bytes that wait unsent in the kernel, at most 1 GiB; 2 MiB when absent.
     #[serde(default, deserialize_with = "buffer")]
     notsent_lowat: Option<Bytes>,
+    /// True if the first bytes may travel in the SYN, where both ends allow it.
     fast_open: Option<bool>,
+    /// To relays: most connections kept ready; none when absent.
     warm: Option<NonZeroU16>,
+    /// Encryption of legs between gateways and relays; `tls` when absent. `either` is for
+    /// `leg.accept` and `leg.at` alone.
     encryption: Option<Encryption>,
+    /// To relays: connections of each bulky stream, from 1 to 64, or `adaptive`; 1 when absent.
     connections: Option<Connections>,
+    /// Bytes that a stream carries, in both directions together, before it gets more than one
+    /// connection; 1 MiB when absent. `0 B`: as soon as its path is open.
     stripe_after: Option<Bytes>,
 }
 

@@ -24,6 +24,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::header::HOP_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
@@ -150,7 +151,7 @@ pub enum DesiredError {
 }
 
 /// The routes of a gateway.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(try_from = "TableText", into = "TableText")]
 pub struct RouteTable {
     rules: Vec<(DestinationRule, Vec<Route>)>,
@@ -300,42 +301,55 @@ fn check(name: &str, route: &Route) -> Result<(), DesiredError> {
     Ok(())
 }
 
-/// The table as written in a file.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+/// The routes of flows.
+#[derive(Debug, Clone, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TableText {
+    /// The route of destinations that no `route` covers: `direct`, `refuse`, or names of relays.
     #[serde(default = "refuse")]
     default: Via,
+    /// The routes to take instead of `default`, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     default_fallback: Vec<Via>,
+    /// The relays that routes name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     relay: Vec<RelayText>,
+    /// The routes by destination; the first that covers a destination decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     route: Vec<RouteText>,
 }
 
-/// A relay as written in a file.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+/// A relay that routes name.
+#[derive(Debug, Clone, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RelayText {
+    /// Its name in routes.
     name: RelayId,
+    /// Its address, or a name with a port, which the gateway looks up.
     address: Destination,
+    /// The identity that it must prove.
     identity: PublicIdentity,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
+/// The route to some destinations.
+#[derive(Debug, Clone, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RouteText {
+    /// The destinations: a name or a range of addresses, with ports, as applications request them.
     destination: DestinationRule,
+    /// The route: `direct`, `refuse`, or names of 1 to 8 relays in order.
     via: Via,
+    /// The routes to take instead, in order, at most three; `direct` may be the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fallback: Vec<Via>,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
+/// A route as a word or by its relays.
+#[derive(Debug, Clone, Deserialize, JsonSchema, Serialize)]
 #[serde(untagged, expecting = "expected `direct`, `refuse` or a list of relays' names")]
+#[schemars(title = "`direct`, `refuse` or names")]
 enum Via {
-    Word(String),
+    Word(#[schemars(regex(pattern = "^(direct|refuse)$"))] String),
     Relays(Vec<RelayId>),
 }
 

@@ -14,11 +14,6 @@ use tradewind_grant::{
     Check, Destination, DialLimit, GrantError, Nonce, PublicIdentity, Reply, Request, SealedHeader,
     Sealer, Status, Terms,
 };
-use tradewind_telemetry::limited;
-use tradewind_units::Source;
-
-use super::paths::{PathOption, RelayPath, Routing, order};
-use super::session::{GatewayService, Listener};
 use tradewind_stream::access_log::note;
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Connection;
@@ -30,6 +25,11 @@ use tradewind_stream::process::worker::{Cause, Worker};
 use tradewind_stream::session::opening::{NextRelay, Waited};
 use tradewind_stream::session::pump::Direction;
 use tradewind_stream::stripe::Offer;
+use tradewind_telemetry::limited;
+use tradewind_units::Source;
+
+use super::paths::{PathOption, RelayPath, Routing, order};
+use super::service::{GatewayService, Listener};
 
 /// An open path: the connection to its first hop, and the state of both directions.
 pub(super) struct OpenPath {

@@ -12,6 +12,7 @@
 //! next one (`attempt`).
 
 mod attempt;
+mod datagrams;
 mod health;
 mod http;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod prober;
 mod proxy_header;
 pub mod reload;
 pub mod report;
+mod service;
 mod session;
 mod slots;
 mod socks5;
@@ -33,10 +35,10 @@ mod udp_associate;
 mod unreached;
 mod users;
 
+pub use datagrams::{DatagramFlow, Datagrams};
 pub use reload::GatewayReloader;
 pub use report::PathsReport;
 pub use survey::survey;
-pub use udp_associate::{DatagramFlow, Datagrams};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,9 +49,6 @@ use tradewind_desired::Route;
 use tradewind_grant::{Destination, GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
 use tradewind_net::NetError;
 use tradewind_net::interception::{Interception, Keeper};
-use tradewind_telemetry::Registry;
-use tradewind_units::FlowId;
-
 use tradewind_stream::access_log::AccessLog;
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::dial::local_ports::LocalPorts;
@@ -63,10 +62,12 @@ use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::process::upgrade::Handover;
 use tradewind_stream::resolver::{Lookups, Resolver};
 use tradewind_stream::{Additions, Handle, Shutdown, StreamError};
+use tradewind_telemetry::Registry;
+use tradewind_units::FlowId;
 
+use datagrams::Plane;
 use paths::Routes;
-use session::{Answer, GatewayService, Host, Kind, Listener};
-use udp_associate::Plane;
+use service::{Answer, GatewayService, Host, Kind, Listener};
 
 /// A gateway whose listeners are open.
 pub struct Gateway {

@@ -1,10 +1,10 @@
 //! Limits on the name lookups of each client.
 
-use tradewind_units::Source;
-
-use super::session::{GatewayService, Listener};
 use tradewind_stream::limits::quota::Place;
 use tradewind_stream::resolver::Lookups;
+use tradewind_units::Source;
+
+use super::service::{GatewayService, Listener};
 
 impl GatewayService {
     /// Returns the lookups that a client's names are counted among, and the client's place among

@@ -2,30 +2,17 @@
 //! be dialled. A relay is authenticated by its identity like all others: its name only yields an
 //! address.
 
+mod lookup;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 use tradewind_desired::RouteTable;
 use tradewind_grant::Destination;
-use tradewind_units::Duration;
 
-use super::loops::without_loops;
-use super::session::GatewayService;
-use tradewind_stream::failure::plain;
-
-/// Interval between lookups of all names. Chosen: the time for which resolvers keep answers, or
-/// less.
-const REFRESH: Duration = Duration::from_secs(30);
-/// That interval while a name has no answer.
-const RETRY: Duration = Duration::from_secs(2);
-/// Delay between a failed dial and the next lookup. Chosen: a relay that is gone costs one lookup a
-/// second.
-const SOON: Duration = Duration::from_secs(1);
-/// Longest lookup of one name. Chosen: the time for which resolvers wait for one server.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) use lookup::{follow, look_up};
 
 /// The known addresses of named relays.
 #[derive(Debug, Default)]
@@ -97,46 +84,6 @@ impl Names {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Destination, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Keeps the addresses of named relays up to date.
-pub(super) async fn follow(service: &GatewayService) {
-    let routes = &service.routes;
-    let mut version = routes.version();
-    loop {
-        version.mark_unchanged();
-        let pause = if look_up(service).await { REFRESH } else { RETRY };
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = routes.names.ask_again.notified() => sleep(SOON).await,
-            changed = version.changed() => if changed.is_err() { return },
-        }
-    }
-}
-
-/// Looks all names up; returns whether every relay has an address.
-pub(super) async fn look_up(service: &GatewayService) -> bool {
-    let mut all_known = true;
-    let (names, resolver) = (&service.routes.names, &service.dialler.resolver);
-    let wanted: BTreeSet<_> = service.routes.current().table.names().cloned().collect();
-    for wanted in wanted {
-        let Destination::Name { name, port } = &wanted else { continue };
-        let asking = resolver.resolve(name.as_str(), *port, &service.relay_lookups);
-        let missed = |why: &str| names.missed(&wanted, why);
-        match timeout(LOOKUP_TIMEOUT, asking).await {
-            Ok(Ok(addresses)) if !addresses.is_empty() => {
-                match without_loops(&service.tproxy, addresses) {
-                    Ok(addresses) => names.found(&wanted, &addresses),
-                    Err(why) => all_known &= missed(&why),
-                }
-            }
-            Ok(Ok(_)) => all_known &= missed("its name has no address"),
-            Ok(Err(error)) => all_known &= missed(&format!("its name: {}", plain(&error))),
-            Err(_) => all_known &= missed("its name: no answer in time"),
-        }
-    }
-    service.routes.place_again();
-    all_known
 }
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{
     self as grant, Destination, DestinationRule, GrantError, Policy, PublicIdentity, Status,
 };
+use tradewind_stream::failure::Failure;
+use tradewind_stream::process::live::Live;
 use tradewind_units::Timestamp;
 
 use super::health::{Health, State};
 use super::names::Names;
 use super::unreached::Unreached;
-use tradewind_stream::failure::Failure;
-use tradewind_stream::process::live::Live;
 
 /// A path over relays.
 #[derive(Debug)]

@@ -12,13 +12,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tradewind_grant::{Echo, Status};
-use tradewind_units::{Duration, FlowId, Timestamp};
-
-use super::attempt::is_own_fault;
-use super::health::{INTERVAL, LANES, State};
-use super::names;
-use super::paths::RelayPath;
-use super::session::GatewayService;
 use tradewind_stream::StreamError;
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::dial::probe_leg::{Ask, ProbeLeg};
@@ -26,6 +19,13 @@ use tradewind_stream::failure::Failure;
 use tradewind_stream::process::server::bind_worker;
 use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::session::buffer_pool::BufferPool;
+use tradewind_units::{Duration, FlowId, Timestamp};
+
+use super::attempt::is_own_fault;
+use super::health::{INTERVAL, LANES, State};
+use super::names;
+use super::paths::RelayPath;
+use super::service::GatewayService;
 
 /// Interval at which the states of all paths are compared and logged. Chosen.
 const LOOK: Duration = Duration::from_millis(100);

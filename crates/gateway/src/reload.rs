@@ -4,16 +4,16 @@ use std::sync::{Arc, LazyLock, PoisonError};
 
 use tradewind_config::GatewayConfig;
 use tradewind_grant::Sealer;
-
-use super::check_not_over;
-use super::loops::check_local_output;
-use super::session::GatewayService;
 use tradewind_stream::StreamError;
 use tradewind_stream::error::refused;
 use tradewind_stream::keys;
 use tradewind_stream::limits::live::{LIMITS_KEYS, LiveLimits};
 use tradewind_stream::limits::timeouts::LiveTimeouts;
 use tradewind_stream::process::reload::{Prepared, Reload};
+
+use super::check_not_over;
+use super::loops::check_local_output;
+use super::service::GatewayService;
 
 /// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {

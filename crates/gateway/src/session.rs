@@ -1,81 +1,30 @@
 //! One application connection, from its request to its end.
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
-
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tradewind_config::{GatewayConfig, Share, Tproxy};
 use tradewind_grant::reply::MESSAGE_LIMIT;
-use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
-use tradewind_net::interception::OWN_MARK;
-use tradewind_telemetry::limited;
-use tradewind_units::{FlowId, Source, one_line};
-
-use super::attempt::{NotOpen, OpenPath, Wanted, here};
-use super::http::{self, Client, Served, Target};
-use super::paths::Routes;
-use super::proxy_header::{self, Ends, ProxyHeader};
-use super::udp_associate::Plane;
-use super::users::{Credentials, NotLetIn, Users};
-use super::{sealer, socks5};
-use tradewind_stream::StreamError;
+use tradewind_grant::{Destination, Status};
 use tradewind_stream::access_log::note;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::{HeadError, ReadAhead};
 use tradewind_stream::counts::Outcome;
-use tradewind_stream::dial::Dialler;
-use tradewind_stream::dial::local_host::LocalHost;
-use tradewind_stream::dial::local_ports::LocalPorts;
-use tradewind_stream::dial::pool::{Greeter, Pools};
-use tradewind_stream::dial::profile::Legs;
 use tradewind_stream::failure::{Failure, plain};
-use tradewind_stream::keys::own_identities::OwnIdentities;
-use tradewind_stream::keys::{self, HeldKeys};
-use tradewind_stream::limits::live::LiveLimits;
-use tradewind_stream::limits::quota::{Members, Meter};
-use tradewind_stream::limits::timeouts::LiveTimeouts;
+use tradewind_stream::limits::quota::Meter;
 use tradewind_stream::process::server::Service;
 use tradewind_stream::process::worker::{Cause, Permit, Worker};
-use tradewind_stream::resolver::{Lookups, Resolver};
 use tradewind_stream::session::opening::close_with;
 use tradewind_stream::session::pump::Broken;
 use tradewind_stream::session::{Session, SessionSettings, broken};
 use tradewind_stream::stripe::Offers;
+use tradewind_telemetry::limited;
+use tradewind_units::one_line;
 
-/// A listener: its protocol, and the flow that its connections belong to.
-#[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) kind: Kind,
-    /// Its index among all listeners.
-    pub(super) number: usize,
-    /// The lookups that names from programs of this host are counted among.
-    pub(super) own_lookups: Lookups,
-    pub(super) flow: FlowId,
-    /// True if a PROXY header is sent to destinations.
-    pub(super) tells_client: bool,
-    /// Sources whose connections begin with a PROXY header.
-    pub(super) accept_proxy: Vec<DestinationRule>,
-}
-
-/// The protocol of a listener.
-#[derive(Debug)]
-pub(super) enum Kind {
-    Forward { to: Destination },
-    Tproxy { destinations: Vec<DestinationRule> },
-    Socks5(Answer),
-    Connect(Answer),
-}
-
-/// The time at which a client is sent the reply that its path is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// At once, before the path is open.
-    Optimistic,
-    /// Once the path is open.
-    Open,
-}
+use super::attempt::{NotOpen, OpenPath, Wanted, here};
+use super::http::{self, Client, Served, Target};
+use super::proxy_header::{self, Ends, ProxyHeader};
+use super::service::{Answer, GatewayService, Kind, Listener};
+use super::socks5;
+use super::users::{Credentials, NotLetIn};
 
 impl Listener {
     /// Returns the reply that its clients wait for before they send, and the time to send it;
@@ -85,15 +34,6 @@ impl Listener {
             Kind::Forward { .. } | Kind::Tproxy { .. } => None,
             Kind::Socks5(answer) => Some((answer, &socks5::OPENED)),
             Kind::Connect(answer) => Some((answer, http::OPENED)),
-        }
-    }
-
-    /// Returns the addresses that its configuration names as destinations, which may be private.
-    pub(super) fn named(&self) -> Cow<'_, [DestinationRule]> {
-        match &self.kind {
-            Kind::Forward { to: to @ Destination::Address(_) } => vec![to.as_rule()].into(),
-            Kind::Tproxy { destinations } => destinations.into(),
-            Kind::Forward { .. } | Kind::Socks5(_) | Kind::Connect(_) => Cow::Borrowed(&[]),
         }
     }
 }
@@ -115,103 +55,11 @@ enum ClientRequest {
     Requests(Box<http::Request>),
 }
 
-/// The gateway's handling of connections.
-pub(super) struct GatewayService {
-    pub(super) listeners: Vec<Listener>,
-    pub(super) routes: Arc<Routes>,
-    /// The addresses of this host, which direct routes must not lead to.
-    pub(super) local_host: LocalHost,
-    /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
-    pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
-    pub(super) dialler: Arc<Dialler>,
-    /// Connections to first relays that are kept open; `None` without an identity.
-    pub(super) pools: Option<Arc<Pools>>,
-    /// Clients on other hosts whose names are looked up for direct paths and UDP, by listener and
-    /// source.
-    pub(super) askers: Arc<Members<(usize, Source)>>,
-    /// Lookups of relays' names: separate, so that slow lookups of applications' names do not delay
-    /// them.
-    pub(super) relay_lookups: Lookups,
-    /// The users of the proxies.
-    pub(super) users: Users,
-    /// True if a proxy is open to other hosts and none may be used without a password.
-    pub(super) needs_users: bool,
-    /// Keys that were read at the start.
-    pub(super) held: HeldKeys,
-    /// The connections to intercept.
-    pub(super) tproxy: Vec<Tproxy>,
-    /// The packet plane for the datagrams of SOCKS5 clients, if there is one.
-    pub(super) plane: OnceLock<Arc<Plane>>,
-    pub(super) session_settings: SessionSettings,
-    /// Limits that a reload changes; absent if nothing is served.
-    pub(super) limits: Option<LiveLimits>,
-}
-
-/// The resources of the process that a gateway's service uses.
-pub(super) struct Host {
-    pub(super) own_listeners: Vec<SocketAddr>,
-    pub(super) timeouts: LiveTimeouts,
-    pub(super) local_ports: LocalPorts,
-    pub(super) limits: Option<LiveLimits>,
-    pub(super) held: HeldKeys,
-}
-
 /// A refused request: the reason, the answer to send, and the outcome to count.
 pub(super) struct BadRequest {
     pub(super) line: String,
     pub(super) answer: Vec<u8>,
     pub(super) outcome: Outcome,
-}
-
-impl GatewayService {
-    /// Returns the timeouts in force.
-    pub(super) const fn timeouts(&self) -> &LiveTimeouts {
-        &self.session_settings.timeouts
-    }
-
-    /// Creates a gateway's service, which dials with the profiles of `legs`.
-    pub(super) fn new(
-        config: &GatewayConfig,
-        listeners: Vec<Listener>,
-        routes: Arc<Routes>,
-        legs: Arc<Legs>,
-        host: Host,
-    ) -> Result<Self, StreamError> {
-        let Host { own_listeners, timeouts, local_ports, limits, held } = host;
-        let key = tradewind_net::entropy::bytes().map_err(StreamError::Runtime)?;
-        let takes_own = config.tproxy.iter().any(|tproxy| tproxy.local_output);
-        let sealer = sealer(config, &held)?.map(|sealer| Arc::new(Mutex::new(sealer)));
-        let session_settings =
-            SessionSettings { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
-        let dialler = Arc::new(Dialler {
-            legs,
-            timeouts,
-            own_listeners,
-            resolver: Resolver::default(),
-            mark: takes_own.then_some(OWN_MARK),
-            local_ports,
-            own: Arc::new(OwnIdentities::new(&keys::of_gateway(config, &held)?)?),
-        });
-        let greeter = sealer.clone().map(Greeter::Gateway);
-        let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
-        Ok(Self {
-            listeners,
-            routes,
-            local_host: LocalHost::open()?,
-            sealer,
-            session_settings,
-            limits,
-            dialler,
-            pools,
-            askers: Members::new(Share::default()),
-            relay_lookups: Lookups::of_one(),
-            tproxy: config.tproxy.clone(),
-            held,
-            users: Users::new(&config.user, key),
-            needs_users: config.has_open_proxies() && !config.expose_without_password,
-            plane: OnceLock::new(),
-        })
-    }
 }
 
 impl Service for GatewayService {

@@ -6,10 +6,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tradewind_grant::{Destination, GrantError, Status};
-
-use super::users::Credentials;
 use tradewind_stream::connection::head::Progress;
 use tradewind_stream::failure::Failure;
+
+use super::users::Credentials;
 
 const VERSION: u8 = 5;
 /// The method without authentication.

@@ -8,13 +8,6 @@ use tokio::time::{sleep, timeout};
 use tradewind_config::{GatewayConfig, LegProfiles};
 use tradewind_desired::{LegProfile, LegTo};
 use tradewind_grant::Destination;
-use tradewind_units::Duration;
-
-use super::Routes;
-use super::names;
-use super::paths::{PathOption, RelayPath};
-use super::report::{PathsReport, Source, report};
-use super::session::{GatewayService, Host};
 use tradewind_stream::StreamError;
 use tradewind_stream::dial::local_ports::LocalPorts;
 use tradewind_stream::dial::profile::Legs;
@@ -22,6 +15,13 @@ use tradewind_stream::dial::try_options;
 use tradewind_stream::keys::HeldKeys;
 use tradewind_stream::limits::timeouts::LiveTimeouts;
 use tradewind_stream::session::buffer_pool::BufferPool;
+use tradewind_units::Duration;
+
+use super::Routes;
+use super::names;
+use super::paths::{PathOption, RelayPath};
+use super::report::{PathsReport, Source, report};
+use super::service::{GatewayService, Host};
 
 /// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);

@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 
 use tradewind_config::{GatewayConfig, Tproxy};
 use tradewind_net::interception::{Capture, Interception, make_transparent};
-
-use super::session::{Kind, Listener};
 use tradewind_stream::StreamError;
 use tradewind_stream::process::server::Server;
 use tradewind_stream::resolver::Lookups;
+
+use super::service::{Kind, Listener};
 
 /// Returns the listeners of all entries, in order.
 pub(super) fn listeners(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {

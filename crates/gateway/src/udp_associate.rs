@@ -7,10 +7,8 @@
 //! capacity for another flow, the one that has been idle longest is evicted.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::UdpSocket;
@@ -20,13 +18,6 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tradewind_grant::{Destination, Sealer};
 use tradewind_net::registration;
-use tradewind_telemetry::limited;
-use tradewind_units::{Duration, Source};
-
-use super::http::Served;
-use super::session::{GatewayService, Listener};
-use super::slots::{FlowSlot, FlowSlots, Held};
-use super::socks5;
 use tradewind_stream::access_log::{Goes, Record, note};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::counts::Outcome;
@@ -34,6 +25,14 @@ use tradewind_stream::failure::plain;
 use tradewind_stream::process::worker::{Cause, Permit, Worker};
 use tradewind_stream::resolver::{Lookups, Resolver};
 use tradewind_stream::session::buffer_pool::BUFFER_BYTES;
+use tradewind_telemetry::limited;
+use tradewind_units::{Duration, Source};
+
+use super::datagrams::Plane;
+use super::http::Served;
+use super::service::{GatewayService, Listener};
+use super::slots::{FlowSlot, Held};
+use super::socks5;
 
 /// Most destinations of an association at a time. Chosen: the peers of a game or a call, and its
 /// name servers.
@@ -48,55 +47,6 @@ const MOST_WAITING: usize = 64;
 const OPENING: Duration = Duration::from_secs(5);
 /// Interval at which it is polled.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// The packet plane, as used for SOCKS5 clients.
-pub trait Datagrams: Send + Sync {
-    /// Opens a flow of `client` to `to`.
-    ///
-    /// # Errors
-    /// The reason why there is none, in one line.
-    fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
-}
-
-/// A flow of datagrams to one destination and its replies; its descriptor is readable while a reply
-/// is queued.
-pub trait DatagramFlow: AsFd + Send + Sync {
-    /// Returns whether datagrams are delivered yet.
-    ///
-    /// # Errors
-    /// The reason why none will be.
-    fn is_open(&self) -> Result<bool, String>;
-
-    /// Sends a datagram; it may be lost.
-    ///
-    /// # Errors
-    /// The reason why none is sent any more.
-    fn send(&self, datagram: &[u8]) -> Result<(), String>;
-
-    /// Returns a reply, if one is queued.
-    ///
-    /// # Errors
-    /// The reason why none is received any more.
-    fn receive(&self) -> Result<Option<Vec<u8>>, String>;
-}
-
-/// The packet plane of all associations, with the slots of their flows.
-pub(super) struct Plane {
-    datagrams: Arc<dyn Datagrams>,
-    slots: Arc<FlowSlots>,
-}
-
-impl Plane {
-    pub(super) fn new(datagrams: Arc<dyn Datagrams>) -> Self {
-        Self { datagrams, slots: Arc::new(FlowSlots::new()) }
-    }
-}
-
-impl fmt::Debug for Plane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Plane")
-    }
-}
 
 /// A queued datagram, and its share of the bytes that may be queued.
 type Waiting = (Vec<u8>, OwnedSemaphorePermit);
@@ -370,10 +320,13 @@ async fn ended(application: &Connection, worker: &Worker) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use tradewind_grant::{Extensions, Grant, IdentityKey, OperatorKey, Relays};
     use tradewind_units::Timestamp;
 
     use super::*;
+    use crate::datagrams::{DatagramFlow, Datagrams};
 
     /// A packet plane whose flows deliver nothing.
     struct Nowhere;

@@ -48,6 +48,7 @@ pub mod policy;
 pub mod replay;
 pub mod reply;
 pub mod revocation;
+mod schema;
 pub mod sealer;
 pub mod signing;
 pub mod source;

@@ -2,12 +2,13 @@
 //! reason for each default.
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, Ratio, Segments};
 
 /// The quantity that is learned, and its use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Algorithm 1 of the paper: averages of congestion windows.
@@ -20,7 +21,7 @@ pub enum Mode {
 }
 
 /// Combination of a round's values into one `[RT III-B, Combination Algorithm]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
     /// Their mean.
@@ -62,39 +63,52 @@ impl Control {
     }
 }
 
-/// Settings of an operator; an absent one has the mode's default.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+/// Settings of the learner; an absent one has the mode's default.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// See [`Config::mode`].
+    /// The quantity that is learned, and its use; `riptide` when absent.
     pub mode: Option<Mode>,
-    /// See [`Config::combine`].
+    /// The combination of a round's values into one `[RT III-B]`; `mean` when absent.
     pub combine: Option<Combine>,
-    /// Weight on the value before, from 0 (no history) to below 1; see [`Config::history`].
+    /// Weight on the value before, from 0 (no history) to below 1; 0.75 when absent: nine tenths of
+    /// a lasting change in eight rounds, while one round's dip moves a quarter.
     pub history_weight: Option<Ratio>,
-    /// Instead of `history_weight`: the mean of so many rounds.
+    /// Instead of `history_weight`: the mean of so many rounds, from 1 to 3600.
+    #[schemars(range(min = 1, max = 3600))]
     pub history_rounds: Option<u16>,
-    /// See [`Config::window_min`].
+    /// Least initial window; 10 when absent, the kernel's default.
     pub c_min: Option<Segments>,
-    /// See [`Config::window_max`].
+    /// Greatest initial window, at most 65535 and at least `c_min`; 100 when absent `[RT IV-B1]`.
     pub c_max: Option<Segments>,
-    /// See [`Config::ttl`].
+    /// Time to live of a value after the last round that confirmed it, at least two intervals; 90 s
+    /// when absent `[RT III-B]`.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub ttl: Option<Duration>,
-    /// See [`Config::length_v4`].
+    /// Bits of an IPv4 address that tell destinations apart; 32 when absent: a host `[RT Fig. 8]`.
+    #[schemars(range(max = 32))]
     pub prefix_length_ipv4: Option<u8>,
-    /// See [`Config::length_v6`].
+    /// Bits of an IPv6 address that tell destinations apart; 128 when absent.
+    #[schemars(range(max = 128))]
     pub prefix_length_ipv6: Option<u8>,
-    /// See [`Config::prefixes`].
+    /// Known destinations, such as a PoP's `/30` `[RT III-B]`; the longest that holds an address
+    /// counts.
     #[serde(default, deserialize_with = "crate::prefix::list")]
+    #[schemars(with = "Vec<crate::prefix::Written>")]
     pub prefixes: Vec<IpNet>,
-    /// See [`Control`].
+    /// Share that keeps the default window, to measure the benefit: of destinations, or of
+    /// connections with `sockops`. 0.05 when absent; 0 for the paper's Algorithm 1.
     pub control_share: Option<Ratio>,
-    /// See [`Config::fall_below`].
+    /// Share of the value before below which a round's value replaces history `[RT V]`; when absent
+    /// never in `riptide`, else 0.5.
     pub fall_below: Option<Ratio>,
-    /// See [`Config::pacing_share`].
+    /// Share of the learned rate for all connections that start at once, in `paced` and `strict`;
+    /// 0.85 when absent.
     pub pacing_share: Option<Ratio>,
-    /// See [`Config::max_destinations`].
+    /// Most destinations, from 1 to 1000000; 100000 when absent, some 40 MB. Samples of further
+    /// ones are counted (`refused_samples` of `status`).
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_destinations: Option<usize>,
 }
 

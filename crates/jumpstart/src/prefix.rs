@@ -27,7 +27,9 @@ pub fn parse(text: &str) -> Result<IpNet, String> {
 
 /// A prefix in a file.
 #[derive(Deserialize)]
-struct Written(#[serde(deserialize_with = "one")] IpNet);
+pub struct Written(#[serde(deserialize_with = "one")] IpNet);
+
+tradewind_units::text_schema!(Written, "prefix", "^[0-9a-fA-F:.]+/[0-9]+$", "10.0.0.0/8");
 
 /// Reads a prefix.
 ///

@@ -146,7 +146,7 @@ fn share_below_least_window_is_refused() {
     assert_eq!(world.open(8).shares(), [500_000]);
     sleep(LOANS_ENDED);
     events(&mut world.program);
-    assert_eq!(world.open(8).shares(), []);
+    assert_eq!(world.open(8).shares(), [0; 0]);
     assert_eq!(events(&mut world.program), []);
 }
 

@@ -223,7 +223,7 @@ fn paused_call_is_recovered() {
         cast.advance(until, &mut outage);
     }
     let gone: Vec<u64> = (90..400).filter(|s| cast.arrival_of(id(0, *s)).is_none()).collect();
-    assert_eq!(gone, []);
+    assert!(gone.is_empty(), "{gone:?}");
 }
 
 #[test]

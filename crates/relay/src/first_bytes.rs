@@ -4,7 +4,6 @@ use tradewind_grant::GrantError;
 use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::join::{self, JOIN_BYTES};
 use tradewind_grant::warm::{self, HELLO_BYTES};
-
 use tradewind_stream::connection::head::Progress;
 
 /// Splits a hop header, the hello of a warm connection, or a join off the received bytes.

@@ -7,11 +7,10 @@ use tradewind_config::check_twice;
 use tradewind_grant::forbidden::class_of;
 use tradewind_net::NetError;
 use tradewind_net::nft;
-use tradewind_units::address;
-
 use tradewind_stream::error::refused;
 use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::{Shutdown, StreamError};
+use tradewind_units::address;
 
 /// A rule of forwarding: `LISTEN=TO`, two addresses with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

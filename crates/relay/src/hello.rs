@@ -7,16 +7,16 @@ use tokio::time::timeout;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::{GrantError, PublicIdentity, Reply, ReplyKey, Status, warm};
 use tradewind_net::tcp;
-
-use super::first_bytes::header_bytes;
-use super::welcome::complain;
-use super::{RelayService, unix_now};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::dial::pool::LONGEST_WAIT;
 use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::process::worker::Permit;
+
+use super::first_bytes::header_bytes;
+use super::welcome::complain;
+use super::{RelayService, unix_now};
 
 impl RelayService {
     /// Answers the hello in `bytes`, and waits for the header.

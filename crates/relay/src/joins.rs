@@ -5,14 +5,14 @@ use std::convert::Infallible;
 
 use tokio::time::{Instant, timeout};
 use tradewind_grant::OpenHeader;
-use tradewind_stripe::frame::START_BYTES;
-
-use super::{RelayService, most_sessions, silent};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::{Progress, ReadAhead};
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::process::worker::Permit;
 use tradewind_stream::stripe::{Member, NotAdmitted, Offer};
+use tradewind_stripe::frame::START_BYTES;
+
+use super::{RelayService, most_sessions, silent};
 
 impl RelayService {
     /// Lets connections join the session of `header`, before the path is reported open to its

@@ -7,7 +7,6 @@
 use super::*;
 
 use tradewind_grant::{Opening, ReceivedHeader, Refusal};
-
 use tradewind_stream::process::upgrade::{send_bytes, start_asking};
 
 impl RelayService {

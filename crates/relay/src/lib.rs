@@ -39,13 +39,6 @@ use tradewind_grant::{
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
-use tradewind_telemetry::limited;
-
-use first_bytes::header_bytes;
-pub use forward::{ForwardRule, Forwarder};
-use next::{Closed, Opened};
-pub use reloader::RelayReloader;
-use reloader::most_probing;
 use tradewind_stream::access_log::{AccessLog, AuditLog, SessionFacts, note};
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Connection;
@@ -75,6 +68,13 @@ use tradewind_stream::session::pump::{Broken, Direction};
 use tradewind_stream::session::{Session, SessionSettings, broken};
 use tradewind_stream::stripe::{Offer, Offers, Sessions};
 use tradewind_stream::{Additions, Handle, Shutdown, StreamError};
+use tradewind_telemetry::limited;
+
+use first_bytes::header_bytes;
+pub use forward::{ForwardRule, Forwarder};
+use next::{Closed, Opened};
+pub use reloader::RelayReloader;
+use reloader::most_probing;
 use welcome::{Welcomed, complain, silent};
 
 /// Interval at which sessions are checked for expiry. Chosen: they end within a second of it.

@@ -5,8 +5,6 @@ use std::io;
 use std::time::Duration;
 
 use tradewind_grant::{DialLimit, OpenHeader, Reply, SealedHeader, Status};
-
-use super::{Dial, RelayService};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
@@ -17,6 +15,8 @@ use tradewind_stream::process::worker::Worker;
 use tradewind_stream::session::authorization::Dialled;
 use tradewind_stream::session::opening::{NextRelay, Waited};
 use tradewind_stream::session::pump::Direction;
+
+use super::{Dial, RelayService};
 
 /// The next relay's reply, and the connection that it arrived on.
 pub(super) struct Opened {

@@ -10,8 +10,6 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::{Echo, OpenHeader, Reply, Status};
-
-use super::{RelayService, header_bytes};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
@@ -19,6 +17,8 @@ use tradewind_stream::dial::probe_leg::{Ask, ProbeLeg};
 use tradewind_stream::failure::Failure;
 use tradewind_stream::process::worker::Worker;
 use tradewind_stream::session::opening::close_with;
+
+use super::{RelayService, header_bytes};
 
 /// Most probes on one connection; a gateway dials again for more. Chosen: above what a gateway
 /// sends on one, and few, so that a draining relay is soon rid of them.

@@ -6,8 +6,6 @@ use std::sync::{Arc, LazyLock};
 
 use tradewind_config::{RelayConfig, Share};
 use tradewind_grant::{IdentityKey, OperatorPublicKey, Revocations, Trust};
-
-use super::RelayService;
 use tradewind_stream::StreamError;
 use tradewind_stream::keys;
 use tradewind_stream::keys::own_identities::OwnIdentity;
@@ -16,6 +14,8 @@ use tradewind_stream::limits::live::{LIMITS_KEYS, NewLimits};
 use tradewind_stream::limits::timeouts::LiveTimeouts;
 use tradewind_stream::process::reload::{Prepared, Reload};
 use tradewind_stream::session::authorization::Rules;
+
+use super::RelayService;
 
 /// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {

@@ -10,15 +10,15 @@ use tradewind_desired::Encryption;
 use tradewind_grant::first_flight::{HELLO_LIMIT, PROOF_BYTES, is_plain};
 use tradewind_grant::{GrantError, warm};
 use tradewind_net::tcp;
-use tradewind_telemetry::limited;
-
-use super::{RelayService, unix_now};
 use tradewind_stream::connection::{Connection, NO_TLS, TLS_WANTED};
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::failure::plain;
 use tradewind_stream::keys::own_identities::OwnIdentity;
 use tradewind_stream::process::worker::{Cause, Permit};
 use tradewind_stream::session::opening::close_with;
+use tradewind_telemetry::limited;
+
+use super::{RelayService, unix_now};
 
 /// An accepted connection: plain and not read yet, or encrypted after its handshake.
 pub(super) struct Welcomed {

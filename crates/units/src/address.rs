@@ -35,7 +35,7 @@ fn lacks_zone(address: SocketAddr) -> bool {
 
 /// An address in a file.
 #[derive(Deserialize)]
-struct Written(#[serde(deserialize_with = "one")] SocketAddr);
+pub struct Written(#[serde(deserialize_with = "one")] SocketAddr);
 
 /// Reads an address.
 ///

@@ -14,6 +14,7 @@
 //! | [`money`] | [`Money`], [`PricePerGb`] |
 //! | [`address`] | addresses of sockets in files |
 //! | [`eviction`] | an eviction queue of connections |
+//! | [`schema`] | JSON schemas of these types and text forms |
 //! | [`share`] | shares of a common limit by a dynamic threshold |
 //! | [`source`] | [`Source`]: a source of connections and datagrams |
 //! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`HostId`] |
@@ -27,6 +28,7 @@ pub mod id;
 pub mod money;
 pub mod rate;
 pub mod ratio;
+pub mod schema;
 pub mod share;
 pub mod size;
 pub mod source;

@@ -90,6 +90,14 @@ pub fn as_millis_f64(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
+/// The text form of a span, for schemas of fields that [`as_text`] reads.
+#[derive(Debug)]
+pub enum Written {}
+
+/// The text form of a span or `off`, for schemas of fields that [`or_off`] reads.
+#[derive(Debug)]
+pub enum WrittenOrOff {}
+
 /// Serde adapter for spans in their text form: `#[serde(with = "tradewind_units::time::as_text")]`.
 pub mod as_text {
     use super::Duration;
@@ -154,10 +162,24 @@ pub mod as_text {
 
 /// Serde adapter for limits in their text form, or `off` for `None`.
 pub mod or_off {
-    use super::{Duration, parse_duration};
-    use serde::Deserializer;
+    use super::{Duration, as_text, parse_duration};
+    use serde::{Deserializer, Serializer};
 
     const EXPECTED: &str = "a span such as `30 s`, or `off`";
+
+    /// Writes the span as [`as_text`] does, or `off`.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
+    pub fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => as_text::serialize(span, serializer),
+            None => serializer.serialize_str("off"),
+        }
+    }
 
     /// Reads the forms of [`super::parse_duration`], or `off`.
     ///

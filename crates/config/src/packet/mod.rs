@@ -12,6 +12,7 @@
 //! | [`rendezvous`] | packets that wait for receivers |
 //! | [`sections`] | the sections as files give them |
 //! | `resolve` | sections as settings |
+//! | `schema` | JSON schemas that follow from no type |
 //! | `shape` | sections with a tag, for the parser |
 
 mod clashes;
@@ -24,6 +25,7 @@ pub mod relay;
 pub mod relay_services;
 pub mod rendezvous;
 mod resolve;
+mod schema;
 pub mod sections;
 pub(crate) mod shape;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod tests;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_grant::{DestinationRule, Hop, Route};
 use tradewind_packet::message::{Carriage, Service};
@@ -81,25 +84,26 @@ pub enum TrafficSource {
 }
 
 /// A TUN device, and the ranges whose IP packets are routed into it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tunnel {
-    /// The device's name, which no other device has.
+    /// The device's name, of 1 to 15 letters, digits, `-` or `_`, which no other device has.
     pub name: String,
     /// Ranges of addresses, with all ports: the destinations of packets that the remote endpoint
     /// delivers, or the sources of packets that are delivered here.
     pub destinations: Vec<DestinationRule>,
-    /// Most bytes of a packet; no more than the path takes in any case.
+    /// Most bytes of a packet, from 576 to 65280; no more than the path takes in any case.
+    #[schemars(range(min = 576, max = 65280))]
     pub mtu: Option<u16>,
 }
 
 /// The datagrams to intercept.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Intercepted {
     /// Their destinations: ranges of addresses with ports.
     pub destinations: Vec<DestinationRule>,
-    /// Set if datagrams that this host itself sends are intercepted as well as those it forwards.
+    /// True if datagrams that this host itself sends are intercepted as well as those it forwards.
     #[serde(default)]
     pub local_output: bool,
     /// The port on loopback to which they are redirected; the system chooses one when absent.
@@ -159,7 +163,7 @@ impl Default for Assumed {
 
 /// The cost of each service: dollars for each GB of the flow, or any other unit where relays report
 /// no prices; the Internet alone costs nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
     /// The cost of coding.
@@ -214,7 +218,7 @@ impl Via {
 
 /// The part that is sealed, on a leg, of packets on overlay paths, whose ends have sealed them
 /// already. Packets that arrive sealed either way are accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LegSeal {
     /// The headers: nobody can have more packets forwarded than were sent, nor to another place.

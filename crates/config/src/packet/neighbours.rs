@@ -89,7 +89,7 @@ impl RemoteSection {
 }
 
 /// Most addresses of one neighbour. Chosen: two families of two networks.
-const MOST_ADDRESSES: usize = 4;
+pub(super) const MOST_ADDRESSES: usize = 4;
 
 /// A relay or remote gateway with one address or several.
 #[derive(Debug, Clone, Deserialize)]

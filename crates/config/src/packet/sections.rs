@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_grant::{DestinationRule, OperatorPublicKey, PublicIdentity};
 use tradewind_units::time::as_text;
@@ -11,14 +12,17 @@ use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address};
 use super::neighbours::{Placed, RemoteSection, ViaSection};
 use super::{ANY_PORT, Intercepted, LegSeal, ServiceCosts, Tunnel};
 
-/// `[packet]` of a relay.
-#[derive(Debug, Clone, Deserialize)]
+/// The packet plane of a relay.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RelaySection {
     /// The UDP address for packets.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub listen: SocketAddr,
-    /// Threads; when absent one for each core, or one alone with `coding.across_gateways`.
+    /// Threads, from 1 to 1024; when absent one for each core, or one alone with
+    /// `coding.across_gateways`.
+    #[schemars(range(min = 1, max = 1024))]
     pub workers: Option<usize>,
     /// Relays before it on paths; they need no grant here.
     #[serde(default)]
@@ -40,26 +44,27 @@ pub struct RelaySection {
     pub registry: bool,
     /// The storage for receivers that are offline; none when absent.
     pub rendezvous: Option<MessageStoreSection>,
-    /// The part of forwarded packets that it seals.
+    /// The part that it seals of packets that it passes on.
     #[serde(default)]
     pub leg_seal: LegSeal,
 }
 
 /// The storage for receivers that are offline.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessageStoreSection {
     /// Most bytes of all senders; 256 MB when absent.
     pub bytes: Option<Bytes>,
-    /// Most bytes of one sender; 32 MB when absent.
+    /// Most bytes of one sender, from 100 kB to `bytes`; 32 MB when absent.
     pub per_sender: Option<Bytes>,
-    /// Longest storage of a packet; 1 h when absent.
+    /// Longest storage of a packet, from 1 s to 24 h; 1 h when absent.
     #[serde(with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub keep: Option<Duration>,
 }
 
 /// The cloud's prices for traffic that leaves a relay.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PricesSection {
     /// Dollars for each GB to other relays.
@@ -69,42 +74,47 @@ pub struct PricesSection {
 }
 
 /// A relay's coding: the numbers of repair packets and of the packets that they protect.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelayCodingSection {
-    /// Repair packets and packets of a block of several flows; `[2, 10]` when absent.
+    /// Repair packets, 1 to 8, and packets, 1 to 32, of a block of several flows; `[2, 10]` when
+    /// absent.
     pub cross_stream: Option<[u8; 2]>,
-    /// Repair packets and packets of a block of one flow; `[1, 5]` when absent, off with 0 repairs.
+    /// The same of a block of one flow; `[1, 5]` when absent, off with 0 repair packets.
     pub in_stream: Option<[u8; 2]>,
-    /// Longest time that a block of several flows stays open.
+    /// Longest time that a block of several flows stays open, at most 10 s; 30 ms when absent.
     #[serde(with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub within: Option<Duration>,
-    /// True if packets of several gateways are coded together.
+    /// True if packets of several gateways are coded together, which takes one worker.
     pub across_gateways: bool,
 }
 
 /// The coding of relays as a flow assumes it, until they report it.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodingSection {
-    /// Repair packets and packets of a block of several flows; `[2, 10]` when absent.
+    /// Repair packets, 1 to 8, and packets, 1 to 32, of a block of several flows; `[2, 10]` when
+    /// absent.
     pub cross_stream: Option<[u8; 2]>,
-    /// Repair packets and packets of a block of one flow; `[1, 5]` when absent, off with 0 repairs.
+    /// The same of a block of one flow; `[1, 5]` when absent, off with 0 repair packets.
     pub in_stream: Option<[u8; 2]>,
-    /// Longest time that a block of several flows stays open.
+    /// Longest time that a block of several flows stays open, at most 10 s; 30 ms when absent.
     #[serde(with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub within: Option<Duration>,
 }
 
-/// `tun` of `[packet_endpoint]`.
-#[derive(Debug, Clone, Deserialize)]
+/// The device to which whole IP packets are delivered.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelEndSection {
     /// The device's name, which no other device has.
     pub name: String,
     /// Ranges of addresses, with all ports: the sources of packets that are delivered there.
     pub sources: Vec<DestinationRule>,
-    /// Most bytes of a packet.
+    /// Most bytes of a packet, from 576 to 65280.
+    #[schemars(range(min = 576, max = 65280))]
     pub mtu: Option<u16>,
 }
 
@@ -145,14 +155,16 @@ pub enum SourceSection {
 }
 
 /// A local port whose datagrams all go to one destination.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortSection {
     /// The address that applications write to.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub listen: SocketAddr,
     /// The address to which the remote endpoint delivers.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub to: SocketAddr,
 }
 
@@ -174,7 +186,7 @@ pub enum DeliverySection {
 }
 
 /// A `[[packet]]` with `service = "direct"`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectSection {
     /// The remote endpoint.
@@ -182,16 +194,17 @@ pub struct DirectSection {
     /// Relays, of which it makes no use.
     #[serde(default)]
     pub relays: ViaSection,
-    /// The latency budget.
+    /// The latency budget, from 1 ms to 65 s.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub budget: Option<Duration>,
-    /// True if datagrams that are too long for every path are cut into pieces.
+    /// True if datagrams, and replies, that are too long for every path are cut into pieces.
     #[serde(default)]
     pub fragment: bool,
 }
 
 /// A `[[packet]]` with `service = "forwarding"`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardingSection {
     /// The remote endpoint.
@@ -201,21 +214,22 @@ pub struct ForwardingSection {
     pub relays: ViaSection,
     /// The paths; both when absent.
     pub paths: Option<ForwardingPaths>,
-    /// The latency budget.
+    /// The latency budget, from 1 ms to 65 s.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub budget: Option<Duration>,
     /// The packets that are copied to relays; all when absent.
     pub copies: Option<CopiesSection>,
-    /// True if packets are put in order where they leave, within the budget.
+    /// True if packets, and those of replies, are put in order where they leave, within the budget.
     #[serde(default)]
     pub in_order: bool,
-    /// True if datagrams that are too long for every path are cut into pieces.
+    /// True if datagrams, and replies, that are too long for every path are cut into pieces.
     #[serde(default)]
     pub fragment: bool,
 }
 
 /// A `[[packet]]` with `service = "caching"` or `"coding"`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecoverySection {
     /// The remote endpoint.
@@ -223,21 +237,23 @@ pub struct RecoverySection {
     /// The relays before it: one or two.
     #[serde(default)]
     pub relays: ViaSection,
-    /// The latency budget.
+    /// The latency budget, from 1 ms to 65 s; when absent one round trip and 5 ms more than the
+    /// path takes.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub budget: Option<Duration>,
     /// The packets that are copied to relays; all when absent.
     pub copies: Option<CopiesSection>,
-    /// True if packets are put in order where they leave, within the budget.
+    /// True if packets, and those of replies, are put in order where they leave, within the budget.
     #[serde(default)]
     pub in_order: bool,
-    /// True if datagrams that are too long for every path are cut into pieces.
+    /// True if datagrams, and replies, that are too long for every path are cut into pieces.
     #[serde(default)]
     pub fragment: bool,
 }
 
 /// A `[[packet]]` with `service = "auto"`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AutoSection {
     /// The remote endpoint.
@@ -245,8 +261,9 @@ pub struct AutoSection {
     /// The relays before it: one or two.
     #[serde(default)]
     pub relays: ViaSection,
-    /// The latency budget, by which the service is chosen.
+    /// The latency budget, from 1 ms to 65 s, by which the service is chosen; required.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub budget: Option<Duration>,
     /// Share of packets that may be late or lost; 0.1 % when absent.
     pub max_loss: Option<Ratio>,
@@ -256,40 +273,45 @@ pub struct AutoSection {
     pub coding: Option<CodingSection>,
     /// The packets that are copied to relays; all when absent.
     pub copies: Option<CopiesSection>,
-    /// True if packets are put in order where they leave, within the budget.
+    /// True if packets, and those of replies, are put in order where they leave, within the budget.
     #[serde(default)]
     pub in_order: bool,
-    /// True if datagrams that are too long for every path are cut into pieces.
+    /// True if datagrams, and replies, that are too long for every path are cut into pieces.
     #[serde(default)]
     pub fragment: bool,
 }
 
 /// A `[[packet]]` with `service = "rendezvous"`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RendezvousSection {
     /// The address that applications write to.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub listen: SocketAddr,
     /// The address to which the receiver delivers.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub to: SocketAddr,
     /// The receiver; its identity suffices.
+    #[schemars(with = "super::schema::Receiver")]
     pub remote: RemoteSection,
     /// The relay where packets wait: exactly one.
     #[serde(default)]
     pub relays: ViaSection,
-    /// The time for which packets are worth storing; 10 min when absent.
+    /// The time for which packets are worth storing, from 1 s to 24 h; 10 min when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub keep: Option<Duration>,
 }
 
 /// `[[packet]]` of a gateway with a `group`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSection {
     /// The address that applications write to.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub listen: SocketAddr,
     /// The receivers.
     pub group: Vec<MemberSection>,
@@ -298,13 +320,14 @@ pub struct GroupSection {
     pub service: GroupService,
     /// The paths, with `service = "forwarding"`.
     pub paths: Option<ForwardingPaths>,
-    /// The latency budget.
+    /// The latency budget, from 1 ms to 65 s.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub budget: Option<Duration>,
 }
 
 /// The service of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupService {
     /// Over the Internet to each member; lost packets come from the relays.
@@ -315,13 +338,14 @@ pub enum GroupService {
 }
 
 /// One member of a `group`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSection {
     /// The remote endpoint.
     pub remote: RemoteSection,
     /// The address to which it delivers.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub to: SocketAddr,
     /// The relays before it: one or two, of which the first is the same for all members.
     #[serde(default)]
@@ -329,7 +353,7 @@ pub struct MemberSection {
 }
 
 /// Rules that choose packets to copy to relays.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CopiesSection {
     /// True for key frames of video over RTP.
@@ -337,16 +361,18 @@ pub struct CopiesSection {
     /// True for TCP's SYN, with `tun`.
     pub tcp_syn: bool,
     /// Differentiated services code points, 0 to 63.
+    #[schemars(inner(range(max = 63)))]
     pub dscp: Vec<u8>,
     /// Destination ports.
     pub ports: Vec<u16>,
     /// The last packet before a silence of this length.
     #[serde(with = "as_text::option")]
+    #[schemars(with = "Option<tradewind_units::time::Written>")]
     pub last_after: Option<Duration>,
 }
 
 /// The paths of a forwarded flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardingPaths {
     /// The relays alone.
@@ -355,12 +381,13 @@ pub enum ForwardingPaths {
     Both,
 }
 
-/// `[packet_endpoint]` of a gateway.
-#[derive(Debug, Clone, Deserialize)]
+/// A gateway's settings as an end point of paths for packets.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EndpointSection {
     /// The UDP address for neighbours; any free port when absent.
     #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "tradewind_units::address::Written")]
     pub listen: SocketAddr,
     /// The operators whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,

@@ -18,13 +18,6 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tradewind_grant::{Destination, Status};
 use tradewind_net::tcp;
-use tradewind_telemetry::limited;
-
-use super::body::Body;
-use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
-use super::{HttpError, late, refused, too_long};
-use crate::attempt::{NotOpen, OpenPath, Wanted};
-use crate::session::{BadRequest, GatewayService, Listener, bad_request};
 use tradewind_stream::access_log::{Goes, Record, count, note, recorded};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::{HeadError, ReadAhead};
@@ -36,6 +29,14 @@ use tradewind_stream::limits::quota::Meter;
 use tradewind_stream::process::worker::{Cause, Worker};
 use tradewind_stream::session::buffer_pool::BUFFER_BYTES;
 use tradewind_stream::session::pump::{Broken, IdleLimits, IoContext};
+use tradewind_telemetry::limited;
+
+use super::body::Body;
+use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
+use super::{HttpError, late, refused, too_long};
+use crate::attempt::{NotOpen, OpenPath, Wanted};
+use crate::service::{GatewayService, Listener};
+use crate::session::{BadRequest, bad_request};
 
 /// Longest time that a client's connection waits for another request. Chosen: the value of common
 /// proxies and servers.

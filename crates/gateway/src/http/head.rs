@@ -6,11 +6,11 @@ use tradewind_grant::Destination;
 use tradewind_units::one_line;
 
 use base64ct::{Base64, Encoding as _};
+use tradewind_stream::connection::head::Progress;
 
 use super::HttpError;
 use super::body::{Body, Framing};
 use crate::users::Credentials;
-use tradewind_stream::connection::head::Progress;
 
 /// Length of the longest head. Chosen: Kerberos tickets take 12 kB and more.
 pub(crate) const MOST_BYTES: usize = 64 * 1024;

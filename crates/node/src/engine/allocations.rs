@@ -10,11 +10,11 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use crate::ticks::TICK;
 use super::conversations::DatagramMeta;
 use super::local::Local;
 use super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::counts::Snapshot;
+use crate::ticks::TICK;
 
 /// Packets in each tick: a hundred a second.
 const IN_A_TICK: usize = 5;

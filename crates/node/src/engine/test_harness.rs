@@ -17,13 +17,13 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::{Engine, now};
-use crate::ticks::TICK;
 use crate::config::NodeConfig;
 use crate::counts::Counts;
 use crate::flow::Flow;
 use crate::handover::Handover;
 use crate::mailbox::{Command, CommandQueue, Mailbox, MailboxGuard};
 use crate::shared::Shared;
+use crate::ticks::TICK;
 
 pub(super) fn identity(number: u8) -> IdentityKey {
     IdentityKey::from_entropy([number; 32])

@@ -62,7 +62,7 @@ impl Trains {
         let (length, segment) = (script.byte(), script.byte().max(1));
         let noise = script.bytes(length);
         let when = (millis, link(STRANGER));
-        assert_eq!(Self::admitted(&mut pair.relay, when, noise, segment), []);
+        assert_eq!(Self::admitted(&mut pair.relay, when, noise, segment), [0; 0]);
         noise.len()
     }
 

@@ -8,10 +8,10 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::ticks::TICK;
 use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
+use crate::ticks::TICK;
 
 /// Gateway 1 and remote endpoint 4 with a relay near each, and an application at the remote side.
 struct World {

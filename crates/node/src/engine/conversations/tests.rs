@@ -8,13 +8,13 @@ use tradewind_net::descriptors;
 use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
 
-use crate::ticks::TICK;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };
 use super::{DatagramMeta, Local, MOST};
 use crate::listener::{Queue, QueueGuard};
 use crate::mailbox::Command;
+use crate::ticks::TICK;
 
 /// Gateways 1 and 5 before remote endpoint 4, and a route from each to one application behind that.
 struct World {

@@ -9,12 +9,12 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, PricePerGb, Ratio};
 
-use crate::ticks::TICK;
 use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::NodeConfig;
 use crate::status::{Direction, FlowStatus};
+use crate::ticks::TICK;
 
 /// Packets of a flow in each tick: a hundred a second.
 const IN_A_TICK: u64 = 5;

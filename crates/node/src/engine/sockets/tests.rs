@@ -7,11 +7,11 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Bandwidth, Duration};
 
-use crate::ticks::TICK;
 use super::super::conversations::DatagramMeta;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::NodeConfig;
+use crate::ticks::TICK;
 
 /// The uplink's bytes a second, and its burst.
 const RATE: u64 = 30_000;
