@@ -181,7 +181,7 @@ fn bad_files_and_options_take_one_line() {
     }
     files.refuses_with("plan --problem absent.toml", 2, "absent.toml: No such file");
     files.refuses_with("plan --problem p.toml --algorithm sail", 2, "invalid value 'sail'");
-    files.refuses_with("plan --problem p.toml --budget -1", 2, "'-1' for '--budget");
+    files.refuses_with("plan --problem p.toml --budget -1", 2, "invalid value '-1' for '--budget");
     files.refuses_with("plan --problem p.toml --budget=-1", 2, "invalid value '-1'");
     files.refuses_with("plan --problem p.toml --deadline 5", 2, "invalid value '5'");
     files.refuses_with(

@@ -127,7 +127,7 @@ impl Worker {
     }
 
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
-        self.engine.gates().cloned().collect()
+        self.engine.all_gates()
     }
 
     pub(crate) fn run(mut self, stop: &AtomicBool) {
@@ -211,7 +211,7 @@ impl Worker {
                     self.engine.rendezvous.deposit_ports().nth((token - DEPOSITS) as usize)
                 }
                 ENDS.. => {
-                    let inbound = self.engine.inbound.get((token - ENDS) as u32);
+                    let inbound = self.engine.conversations.inbound.get((token - ENDS) as u32);
                     inbound.and_then(|inbound| inbound.local.port())
                 }
                 ROUTES.. => {
@@ -232,7 +232,7 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    let lines = &mut self.engine.context.refusal_lines;
+                    let lines = &self.engine.context.refusal_lines;
                     limited!(warn, lines, None, %error, "a socket cannot be read");
                     break;
                 }
@@ -313,8 +313,8 @@ impl Worker {
     }
 
     fn watch_fresh(&mut self) {
-        while let Some(id) = self.engine.fresh.pop() {
-            let inbound = self.engine.inbound.get(id);
+        while let Some(id) = self.engine.conversations.fresh.pop() {
+            let inbound = self.engine.conversations.inbound.get(id);
             if let Some(port) = inbound.and_then(|inbound| inbound.local.port())
                 && let Err(error) = self.epoll.watch(port, ENDS + u64::from(id))
             {

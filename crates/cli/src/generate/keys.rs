@@ -151,7 +151,8 @@ impl<'a> Page<'a> {
         });
         let meaning = meaning.collect::<Vec<_>>().join("<br>");
         let cells = [code(key), kind, default, meaning].map(|cell| cell.replace('|', "\\|"));
-        format!("| {} |\n", cells.join(" | ").replace("|  |", "| |"))
+        let cell = |cell: &String| if cell.is_empty() { " |".into() } else { format!(" {cell} |") };
+        format!("|{}\n", cells.iter().map(cell).collect::<String>())
     }
 
     /// Returns the forms of a table: itself, or the ones of which it takes one.

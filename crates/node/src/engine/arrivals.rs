@@ -16,6 +16,7 @@ use super::accounting::Role;
 use super::ends::{Carrier, Choice};
 use super::long::UNTOLD_WAIT;
 use super::paths::Paths;
+use super::reports::Reporter;
 use super::services::Reopened;
 use super::serving::AskedFor;
 use crate::counts::add;
@@ -87,7 +88,8 @@ impl Engine {
 
     /// Passes a service's message to its state machine.
     pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
-        let Self { context, services, serving, inbound_ids, .. } = self;
+        let Self { context, services, serving, conversations, .. } = self;
+        let inbound_ids = &conversations.inbound_ids;
         if context.has_waited_long() && services.is_for_relay(&message) {
             add(&context.counts.stale, 1);
         } else if services.takes(&message) {
@@ -102,7 +104,7 @@ impl Engine {
         if let Ok(Message::Numbered { packet, message }) = Message::parse(message)
             && let Some(conversation) = self.services.note_duplicate(now, peer, (packet, message))
         {
-            self.marks.take_back((peer, conversation), packet);
+            self.conversations.marks.take_back((peer, conversation), packet);
         }
     }
 
@@ -136,7 +138,8 @@ impl Engine {
         {
             match reopened {
                 Reopened::OfPeer { remote, packet, message } => {
-                    self.owe_mark(now, remote, packet, message);
+                    let recovered = (remote, packet, message);
+                    self.conversations.owe_mark(&self.routes, now, recovered);
                     self.converse(now, remote, packet, message);
                 }
                 Reopened::OfGroup { remote, packet, message } => {
@@ -170,10 +173,14 @@ impl Engine {
         }
         if carriage.is_some() {
             let outgoing = self.services.ends.outgoing_of(packet.flow);
-            self.carry_replies_by(peer, conversation, outgoing);
+            let Self { context, forwarding, remotes, routes, services, conversations, .. } = self;
+            let ends = &services.ends;
+            let reporter = Reporter { context, forwarding, remotes, routes, ends };
+            let begun = || reporter.tally_of(outgoing);
+            conversations.carry_replies_by((peer, conversation), outgoing, begun);
         }
         if !self.original.is_empty() {
-            let at = (&self.context, &self.inbound_ids);
+            let at = (&self.context, &self.conversations.inbound_ids);
             self.services.note_arrival(at, now, (packet, arrival), &self.original);
         }
     }
@@ -215,9 +222,9 @@ impl Engine {
         carriage: Option<Carriage>,
         incoming: FlowNumber,
     ) -> bool {
-        let carriage = carriage.or_else(|| self.carriage_of(peer, conversation));
-        let end = self.end_of(peer, conversation);
-        let ends_here = self.ends_here(peer, conversation);
+        let carriage = carriage.or_else(|| self.conversations.carriage_of(peer, conversation));
+        let end = self.conversations.end_of(&self.routes, peer, conversation);
+        let ends_here = self.conversations.ends_here(peer, conversation);
         let Self { context, forwarding, remotes, services, neighbours, .. } = self;
         let (paths, legs) = (&mut Paths { context, forwarding, remotes }, &neighbours.legs);
         let outgoing = match (end, carriage) {
@@ -260,7 +267,10 @@ impl Engine {
             return;
         };
         let has_order = self.services.ends.remote_of(packet.flow) == Some(peer)
-            && self.carriage_of_any(peer, *conversation).is_some_and(|it| it.in_order);
+            && self
+                .conversations
+                .carriage_of_any(&self.routes, peer, *conversation)
+                .is_some_and(|it| it.in_order);
         let key = (peer, packet.flow);
         if !has_order || self.services.order.pass(key, packet.sequence) {
             return self.deliver_message(now, peer, message);
@@ -291,7 +301,10 @@ impl Engine {
     /// Delivers packets that wait for their turn in the flow of a conversation that ends here, and
     /// is over.
     pub(super) fn deliver_waiting(&mut self, now: Now, id: u32) {
-        let Some(inbound) = self.inbound.get(id).filter(|it| it.carriage.in_order) else { return };
+        let Some(inbound) = self.conversations.inbound.get(id).filter(|it| it.carriage.in_order)
+        else {
+            return;
+        };
         let remote = inbound.remote;
         let incoming = inbound.end.and_then(|end| self.services.ends.incoming_of(end));
         if let Some(incoming) = incoming {
@@ -320,8 +333,9 @@ impl Engine {
         conversation: u32,
         piece: Piece<'_>,
     ) {
-        let Some(carriage) = self.carriage_of_any(peer, conversation) else {
-            self.notify_if_released(peer, conversation);
+        let Some(carriage) = self.conversations.carriage_of_any(&self.routes, peer, conversation)
+        else {
+            self.conversations.notify_if_released(&mut self.context, peer, conversation);
             return add(&self.context.counts.dropped, 1);
         };
         let wait = carriage.worth().unwrap_or(UNTOLD_WAIT);
@@ -333,16 +347,6 @@ impl Engine {
             Joined::Waits => {}
             Joined::Useless => add(&self.context.counts.dropped, 1),
         }
-    }
-
-    /// Returns the carriage of a conversation with `peer`, whichever side began it.
-    pub(super) fn carriage_of_any(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
-        let here = self.carriage_of(peer, conversation);
-        let began = || {
-            let outbound = self.outbound.get(conversation)?;
-            Some(self.routes.leading_to(outbound.route(), peer)?.carriage())
-        };
-        here.or_else(began)
     }
 }
 

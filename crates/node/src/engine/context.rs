@@ -30,6 +30,11 @@ const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 /// relays cache packets for receivers that miss them; relays do not know the packets' budgets.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 
+/// Most records of a worker in a window. Chosen: more than a resolver's clients begin, and 100 kB a
+/// second at most; a gateway needs only one datagram for each conversation.
+const RECORDS: usize = 2000;
+const RECORDS_WINDOW: Duration = Duration::from_secs(10);
+
 /// What the parts of one engine share. A call borrows it together with one part.
 pub(crate) struct Context {
     pub(super) config: Arc<NodeConfig>,
@@ -46,6 +51,8 @@ pub(crate) struct Context {
     pub(super) shared: Shared,
     /// The receiver of records of conversations and paths, if there is one.
     pub(super) journal: Option<Arc<dyn Journal>>,
+    /// Limit of records of conversations, by gateway.
+    pub(super) records: LogLimit<Option<PublicIdentity>>,
     /// The time for which the current input had waited to be fetched.
     pub(super) age: Duration,
     /// Buffer for a message.
@@ -74,6 +81,7 @@ impl Context {
             refusal_lines,
             shared,
             journal: None,
+            records: LogLimit::of(RECORDS, RECORDS_WINDOW),
             age,
             scratch,
             sealed,

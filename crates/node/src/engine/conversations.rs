@@ -3,35 +3,30 @@
 //! A conversation consists of the datagrams from one address of an application to one destination,
 //! and the replies.
 
-mod begin;
 mod eviction;
 mod upkeep;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use tradewind_config::packet::Chosen;
-use tradewind_grant::policy;
-use tradewind_net::interception::ANSWERED_HOPS;
 use tradewind_net::udp::{Arrival, Target};
-use tradewind_packet::id::FlowNumber;
+use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{Carriage, Class, Message, Refusal};
 use tradewind_packet::sender::select::Seen;
-use tradewind_packet::session::{Now, PeerId};
+use tradewind_packet::session::{Now, PeerId, Table};
 use tradewind_units::{Duration, Timestamp};
 
-use super::Engine;
-use super::local::{Local, any_like};
-use super::mtu::{DATAGRAM_BYTES, FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
+use super::context::Context;
+use super::local::Local;
+use super::marks::Marks;
 use super::records::{Origin, Tally};
-use super::refusals::Refused;
-use super::remotes::DatagramPaths;
-use super::routes::{Part, Route};
+use super::routes::{Route, Routes};
 use super::tunnel::whole_packets;
-use crate::counts::add;
-use crate::record::Outcome;
-pub(super) use eviction::Released;
+use crate::counts::{Counts, add};
+use crate::ip;
+use eviction::Released;
+pub(super) use upkeep::Ids;
 
 /// Most conversations of one worker in either direction, each with a socket at the remote end. One
 /// more evicts another (`eviction`). Chosen.
@@ -64,12 +59,12 @@ impl DatagramMeta {
     }
 
     /// Returns where a reply goes, and the address that it leaves from.
-    fn answer(self) -> Target {
+    pub(super) fn answer(self) -> Target {
         Target { to: self.source, from: self.at }
     }
 
     /// Returns its class in a conversation with `to`; without rules for copies all are alike.
-    fn class(
+    pub(super) fn class(
         self,
         chosen: Option<&Chosen>,
         (to, is_whole): (SocketAddr, bool),
@@ -116,6 +111,18 @@ impl Outbound {
 
     pub(super) fn route(&self) -> u32 {
         self.route
+    }
+
+    /// Counts a datagram of its application; returns whether the remote endpoint knows the
+    /// conversation.
+    pub(super) fn note_datagram(&mut self, now: Now, bytes: usize) -> bool {
+        if now.steady.since(std::mem::replace(&mut self.used, now.steady)) >= INTRODUCED_AFTER {
+            // The remote endpoint measures silence by the datagrams that it received, perhaps
+            // fewer.
+            self.introduce_again();
+        }
+        self.tally.count_up(now.steady, bytes);
+        self.is_known
     }
 
     /// Marks it to be introduced again: the remote endpoint may be another process, which does not
@@ -176,155 +183,87 @@ impl Inbound {
         self.to
     }
 
+    /// Returns its number at the remote endpoint.
+    pub(super) fn conversation(&self) -> u32 {
+        self.conversation
+    }
+
+    /// Records that its application has replied; returns its number at the remote endpoint.
+    pub(super) fn note_reply(&mut self, now: Now) -> u32 {
+        self.used = now.steady;
+        self.conversation
+    }
+
     /// Returns the flow of the replies, when a service carries them.
     pub(super) fn end(&self) -> Option<FlowNumber> {
         self.end
     }
 }
 
-impl Engine {
-    /// Sends a datagram that an application wrote to route `at`.
-    pub(crate) fn take_application(
-        &mut self,
-        now: Now,
-        at: u32,
-        meta: DatagramMeta,
-        payload: &[u8],
-    ) {
-        let Some(route) = self.routes.get(at) else { return };
-        if self.context.is_stale(route.carriage()) {
-            return add(&self.context.counts.stale, 1);
-        }
-        let (remote, carriage, end, source) =
-            (route.remote, route.carriage(), route.end, meta.source);
-        let from = route.to.is_none().then_some(source);
-        let is_head = matches!(route.part, Part::Head(_));
-        let Some(to) = route.to.or(meta.went_to.filter(|to| route.local.takes(*to))) else {
-            return add(&self.context.counts.refused, 1);
-        };
-        let is_whole = route.local.tunnel().is_some();
-        let class = meta.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
-        let conversation = match route.sources.get(&(meta.answer(), to)) {
-            Some(conversation) => *conversation,
-            None => match self.begin_conversation(now, at, meta.answer(), to) {
-                Some(conversation) => conversation,
-                None => return add(&self.context.counts.refused, 1),
-            },
-        };
-        let Some(outbound) = self.outbound.get_mut(conversation) else { return };
-        if now.steady.since(std::mem::replace(&mut outbound.used, now.steady)) >= INTRODUCED_AFTER {
-            // The remote endpoint measures silence by the datagrams that it received, perhaps
-            // fewer.
-            outbound.introduce_again();
-        }
-        outbound.tally.count_up(now.steady, payload.len());
-        if is_head {
-            return self.send_group(now, at, (conversation, class), payload);
-        }
-        let is_known = outbound.is_known;
-        let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
-        let paths = DatagramPaths::of(remote, carriage, end);
-        let fits = |bytes: usize| self.remotes.fits(now, paths, around + bytes + payload.len());
-        let is_cut = self.remotes.has_to_be_cut(now, (paths, carriage), around + payload.len());
-        let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
-        let message = if is_known || needs_begin {
-            Message::Datagram { conversation, payload }
-        } else {
-            Message::First { conversation, carriage, to, from, payload }
-        };
-        if !is_known && matches!(message, Message::Datagram { .. }) {
-            // With the header of a first message it would be too long, so the conversation is begun
-            // by a message of its own.
-            self.send_remote(
-                now,
-                remote,
-                carriage,
-                &Message::Begin { conversation, carriage, to, from },
-            );
-        }
-        if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
-            return;
-        }
-        let is_too_long = self.fragments.note_if_too_long(
-            (&self.context, &self.remotes),
-            now,
-            (paths, to),
-            (around, payload.len()),
-        );
-        if is_too_long && is_whole {
-            return self.report_too_long(now, Some(at), payload);
-        }
-        match end {
-            Some(flow) => self.send_numbered(now, (flow, class), &message),
-            None => {
-                let sealed = self.send_remote(now, remote, carriage, &message);
-                if let (Some(bytes), Some(route)) = (sealed, self.routes.get_mut(at)) {
-                    route.sent = [route.sent[0] + 1, route.sent[1] + bytes as u64];
-                }
-            }
+/// All conversations that begin or end here: which application each is of, and what carries it.
+pub(crate) struct Conversations {
+    pub(super) outbound: Table<Outbound>,
+    pub(crate) inbound: Table<Inbound>,
+    pub(super) inbound_ids: BTreeMap<(PeerId, u32), u32>,
+    /// Those that end here and have datagrams in their send queues.
+    unflushed: Vec<u32>,
+    released: Released,
+    /// Those whose datagrams are delivered under a preserved source, by source and destination.
+    pub(super) by_preserved_source: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    /// Local ports that the worker has to poll from now on.
+    pub(crate) fresh: Vec<u32>,
+    /// Congestion marks that they are owed.
+    pub(super) marks: Marks,
+    salt: u16,
+}
+
+/// What became of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// It was delivered, or dropped.
+    Done,
+    /// The rules do not allow it any more at this conversation that ends here.
+    Revoked(u32),
+}
+
+impl Conversations {
+    pub(super) fn new() -> Self {
+        Self {
+            outbound: Table::new(MOST),
+            inbound: Table::new(MOST),
+            inbound_ids: BTreeMap::new(),
+            unflushed: Vec::new(),
+            released: Released::default(),
+            by_preserved_source: BTreeMap::new(),
+            fresh: Vec::new(),
+            marks: Marks::default(),
+            salt: 0,
         }
     }
 
-    /// Sends a datagram of the application at which conversation `id` ends.
-    pub(crate) fn take_reply(&mut self, now: Now, id: u32, meta: DatagramMeta, payload: &[u8]) {
-        let source = meta.source;
-        let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
-            return add(&self.context.counts.refused, 1);
-        };
-        if meta.hops.is_some_and(|hops| hops <= ANSWERED_HOPS) {
-            return add(&self.context.counts.dropped, 1);
-        }
-        inbound.used = now.steady;
-        let (remote, carriage, end) = (inbound.remote, inbound.carriage, inbound.end);
-        let is_whole = matches!(inbound.local, Local::Device(_));
-        let conversation = inbound.conversation;
-        if self.context.is_stale(carriage) {
-            return add(&self.context.counts.stale, 1);
-        }
-        let class =
-            meta.class(self.context.config.copying.replies.as_ref(), (source, is_whole), payload);
-        if let Some(inbound) = self.inbound.get_mut(id) {
-            inbound.tally.count_down(now.steady, payload.len());
-        }
-        if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
-            return;
-        }
-        let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let paths = DatagramPaths::of(remote, carriage, end);
-        let is_too_long = self.fragments.note_if_too_long(
-            (&self.context, &self.remotes),
-            now,
-            (paths, source),
-            (around, payload.len()),
-        );
-        if is_too_long && is_whole {
-            return self.report_too_long(now, None, payload);
-        }
-        let message = Message::Datagram { conversation, payload };
-        match end {
-            Some(flow) => self.send_numbered(now, (flow, class), &message),
-            None => {
-                self.send_remote(now, remote, carriage, &message);
-            }
-        }
+    fn next_salt(&mut self) -> u16 {
+        self.salt = self.salt.wrapping_add(1);
+        self.salt
     }
 
-    fn begin_conversation(
+    /// Begins a conversation of a route, after evicting another if there is no room; returns its
+    /// id, and the evicted one, which the caller forgets.
+    pub(super) fn begin(
         &mut self,
+        (counts, routes): (&Counts, &mut Routes),
         now: Now,
-        at: u32,
-        source: Target,
-        to: SocketAddr,
-    ) -> Option<u32> {
+        (at, source, to): (u32, Target, SocketAddr),
+        tally: Tally,
+    ) -> (Option<u32>, Option<(u32, Outbound)>) {
         let salt = self.next_salt();
-        self.routes.get_mut(at)?.local.begin(to)?;
-        let oldest = self.evict_outbound();
-        let tally = self.tally_of(self.routes.get(at)?.end);
+        if routes.get_mut(at).and_then(|route| route.local.begin(to)).is_none() {
+            return (None, None);
+        }
+        let oldest = self.evict_outbound(counts);
         let (is_known, used) = (false, now.steady);
         let outbound = Outbound { route: at, source, to, is_known, used, tally };
         let conversation = self.outbound.insert(salt, outbound);
-        if let Some(route) = self.routes.get_mut(at) {
+        if let Some(route) = routes.get_mut(at) {
             match conversation {
                 Some(conversation) => drop(route.sources.insert((source, to), conversation)),
                 None => route.leave(to),
@@ -333,83 +272,177 @@ impl Engine {
                 route.known = to;
             }
         }
-        if let Some((id, mut gone)) = oldest {
-            self.report_over(now, gone.route, id);
-            self.forget_outbound(id, &mut gone, Outcome::Evicted);
-        }
-        conversation
+        (conversation, oldest)
     }
 
     /// Delivers a payload to the application of its conversation: at its end, or back at its
     /// beginning.
-    pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
-        let marked = self.marked(now, (peer, conversation), payload);
+    pub(super) fn deliver(
+        &mut self,
+        (context, routes): (&mut Context, &mut Routes),
+        may_go_on: impl FnOnce(&Context, &Inbound) -> bool,
+        now: Now,
+        (peer, conversation, payload): (PeerId, u32, &[u8]),
+    ) -> Delivery {
+        let marked = self.marked(routes, now, (peer, conversation), payload);
         let payload = marked.as_deref().unwrap_or(payload);
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             let carriage = self.inbound.get(id).map(|inbound| inbound.carriage);
-            if carriage.is_some_and(|carriage| self.context.is_stale(carriage)) {
-                return add(&self.context.counts.stale, 1);
+            if carriage.is_some_and(|carriage| context.is_stale(carriage)) {
+                add(&context.counts.stale, 1);
+                return Delivery::Done;
             }
-            if !self.judge_again(id) {
-                self.release(now, id, Outcome::Revoked);
-                return add(&self.context.counts.dropped, 1);
+            if !self.judge_again(context, may_go_on, id) {
+                return Delivery::Revoked(id);
             }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
                 inbound.tally.count_up(now.steady, payload.len());
-                inbound.local.push(
-                    &self.context.counts,
-                    inbound.preserved_source,
-                    inbound.to.into(),
-                    payload,
-                );
+                let (source, to) = (inbound.preserved_source, inbound.to.into());
+                inbound.local.push(&context.counts, source, to, payload);
                 if self.unflushed.last() != Some(&id) {
                     self.unflushed.push(id);
                 }
             }
-            return;
+            return Delivery::Done;
         }
         let at = self.outbound.get(conversation).map(|outbound| outbound.route);
-        let is_theirs = at.is_some_and(|at| self.routes.leading_to(at, peer).is_some());
+        let is_theirs = at.is_some_and(|at| routes.leading_to(at, peer).is_some());
         let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) else {
-            self.notify_if_released(peer, conversation);
-            return add(&self.context.counts.dropped, 1);
+            self.notify_if_released(context, peer, conversation);
+            add(&context.counts.dropped, 1);
+            return Delivery::Done;
         };
-        let carriage = self.routes.get(outbound.route).map(Route::carriage);
-        if carriage
-            .is_some_and(|carriage| carriage.worth().is_some_and(|worth| self.context.age > worth))
-        {
-            return add(&self.context.counts.stale, 1);
+        let Some(route) = routes.get_mut(outbound.route) else { return Delivery::Done };
+        if context.is_stale(route.carriage()) {
+            add(&context.counts.stale, 1);
+            return Delivery::Done;
         }
-        if let Some(route) = self.routes.get_mut(outbound.route) {
-            outbound.used = now.steady;
-            outbound.tally.count_down(now.steady, payload.len());
-            route.local.push(&self.context.counts, Some(outbound.to), outbound.source, payload);
+        outbound.used = now.steady;
+        outbound.tally.count_down(now.steady, payload.len());
+        route.local.push(&context.counts, Some(outbound.to), outbound.source, payload);
+        Delivery::Done
+    }
+
+    /// Checks again whether a conversation may end here, if addresses of the host have changed
+    /// since the last check: its destination may have become one of them, and its socket would
+    /// reach that. One check serves for all that is delivered at once.
+    fn judge_again(
+        &mut self,
+        context: &mut Context,
+        may_go_on: impl FnOnce(&Context, &Inbound) -> bool,
+        id: u32,
+    ) -> bool {
+        if self.unflushed.is_empty() {
+            context.access.look();
+        }
+        let generation = context.access.generation();
+        let Some(inbound) = self.inbound.get_mut(id) else { return false };
+        if inbound.judged == Some(generation) {
+            return true;
+        }
+        inbound.judged = Some(generation);
+        may_go_on(context, inbound)
+    }
+
+    /// Records that a remote endpoint refuses a conversation that begins here; `false` when it is
+    /// not with that one.
+    pub(super) fn note_denied(
+        &mut self,
+        routes: &Routes,
+        (peer, conversation): (PeerId, u32),
+        reason: Refusal,
+    ) -> bool {
+        let Some(outbound) = self.outbound.get_mut(conversation) else { return false };
+        if routes.leading_to(outbound.route, peer).is_none() {
+            return false;
+        }
+        outbound.tally.refused = Some(reason);
+        true
+    }
+
+    /// Records that a remote endpoint knows a conversation, or has dropped it; `false` when it is
+    /// not with that one.
+    pub(super) fn note_known(
+        &mut self,
+        routes: &mut Routes,
+        (peer, conversation): (PeerId, u32),
+        is_known: bool,
+    ) -> bool {
+        let Some(outbound) = self.outbound.get_mut(conversation) else { return false };
+        if routes.leading_to(outbound.route, peer).is_none() {
+            return false;
+        }
+        match routes.get_mut(outbound.route).and_then(Route::group) {
+            Some(group) if is_known => group.note_known(conversation, peer),
+            Some(group) => group.note_unknown(conversation, peer),
+            None => {
+                outbound.is_known = is_known;
+                if is_known {
+                    outbound.tally.refused = None;
+                }
+            }
+        }
+        true
+    }
+
+    /// Records that the side that began a conversation has ended it.
+    pub(super) fn note_over(&mut self, peer: PeerId, conversation: u32) {
+        let id = self.inbound_ids.get(&(peer, conversation));
+        if let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) {
+            inbound.is_over = true;
         }
     }
 
-    /// Does the same for a conversation that may be new here: grant and policy must allow it.
-    pub(super) fn deliver_first(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        (conversation, carriage, to): (u32, Carriage, SocketAddr),
-        from: Option<SocketAddr>,
-        payload: &[u8],
-    ) {
-        if self.begin_inbound(now, peer, (conversation, carriage, to), from) {
-            self.deliver(now, peer, conversation, payload);
+    /// Returns the conversations of a remote endpoint that end here.
+    pub(super) fn inbound_of(&self, remote: PeerId) -> Vec<u32> {
+        self.inbound_ids.range((remote, 0)..=(remote, u32::MAX)).map(|(_, id)| *id).collect()
+    }
+
+    /// Adds a conversation that ends here, for which there is room.
+    pub(super) fn add(&mut self, inbound: Inbound) -> Option<u32> {
+        let salt = self.next_salt();
+        let (remote, conversation) = (inbound.remote, inbound.conversation);
+        let preserved_source = inbound.preserved_source.map(|from| (from, inbound.to));
+        let id = self.inbound.insert(salt, inbound)?;
+        self.by_preserved_source.extend(preserved_source.map(|ends| (ends, id)));
+        self.inbound_ids.insert((remote, conversation), id);
+        Some(id)
+    }
+
+    /// Removes a conversation that ended here.
+    pub(super) fn remove(&mut self, counts: &Counts, id: u32) -> Option<Inbound> {
+        let mut inbound = self.inbound.remove(id)?;
+        inbound.local.flush(counts);
+        self.inbound_ids.remove(&(inbound.remote, inbound.conversation));
+        if let Some(from) = inbound.preserved_source {
+            self.by_preserved_source.remove(&(from, inbound.to));
+        }
+        Some(inbound)
+    }
+
+    /// Sends queued datagrams to the applications at which conversations end.
+    pub(super) fn flush(&mut self, counts: &Counts) {
+        for id in self.unflushed.drain(..) {
+            if let Some(inbound) = self.inbound.get_mut(id) {
+                inbound.local.flush(counts);
+            }
         }
     }
 
     /// Returns whether a conversation with `peer` carries whole packets, for a TUN device.
-    pub(super) fn is_of_whole_packets(&self, peer: PeerId, conversation: u32) -> bool {
+    pub(super) fn is_of_whole_packets(
+        &self,
+        routes: &Routes,
+        peer: PeerId,
+        conversation: u32,
+    ) -> bool {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             let local = self.inbound.get(*id).map(|inbound| &inbound.local);
             return matches!(local, Some(Local::Device(_)));
         }
         let outbound = self.outbound.get(conversation);
-        let route = outbound.and_then(|outbound| self.routes.leading_to(outbound.route, peer));
+        let route = outbound.and_then(|outbound| routes.leading_to(outbound.route, peer));
         route.is_some_and(|route| route.local.tunnel().is_some())
     }
 
@@ -425,83 +458,124 @@ impl Engine {
     }
 
     /// Returns the flow of this side of a conversation with `peer`, if a service carries it.
-    pub(super) fn end_of(&self, peer: PeerId, conversation: u32) -> Option<FlowNumber> {
+    pub(super) fn end_of(
+        &self,
+        routes: &Routes,
+        peer: PeerId,
+        conversation: u32,
+    ) -> Option<FlowNumber> {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
         }
-        self.routes.leading_to(self.outbound.get(conversation)?.route, peer)?.end
+        routes.leading_to(self.outbound.get(conversation)?.route, peer)?.end
     }
 
+    /// Has a flow carry the replies of a conversation that ends here; `begun` returns a tally that
+    /// begins with that flow.
     pub(super) fn carry_replies_by(
         &mut self,
-        peer: PeerId,
-        conversation: u32,
+        (peer, conversation): (PeerId, u32),
         end: Option<FlowNumber>,
+        begun: impl FnOnce() -> Tally,
     ) {
         let id = self.inbound_ids.get(&(peer, conversation));
         let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) else { return };
-        if inbound.end == end {
-            return;
-        }
-        inbound.end = end;
-        let begun = self.tally_of(end);
-        let inbound = self.inbound_ids.get(&(peer, conversation));
-        if let Some(inbound) = inbound.and_then(|id| self.inbound.get_mut(*id)) {
-            inbound.tally.begin_flow(begun);
+        if inbound.end != end {
+            inbound.end = end;
+            inbound.tally.begin_flow(begun());
         }
     }
 
-    /// Records that a remote endpoint refuses a conversation that begins here.
-    pub(super) fn note_denied(
-        &mut self,
-        now: Now,
+    /// Returns the carriage of a conversation with `peer`, whichever side began it.
+    pub(super) fn carriage_of_any(
+        &self,
+        routes: &Routes,
         peer: PeerId,
         conversation: u32,
-        reason: Refusal,
+    ) -> Option<Carriage> {
+        let here = self.carriage_of(peer, conversation);
+        let began = || {
+            let outbound = self.outbound.get(conversation)?;
+            Some(routes.leading_to(outbound.route(), peer)?.carriage())
+        };
+        here.or_else(began)
+    }
+
+    /// Records a recovered packet, for which another of its conversation has to carry a congestion
+    /// mark, if the conversation is one of whole packets.
+    pub(super) fn owe_mark(
+        &mut self,
+        routes: &Routes,
+        now: Now,
+        (peer, packet, message): (PeerId, PacketId, &[u8]),
     ) {
-        let route = self.outbound.get(conversation).map(Outbound::route);
-        let is_theirs = route.is_some_and(|route| self.routes.leading_to(route, peer).is_some());
-        if let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) {
-            outbound.tally.refused = Some(reason);
-        }
-        if let Some(by) = self.context.sessions.identity_of(peer).filter(|_| is_theirs) {
-            let what = (peer, Refused::Conversation);
-            self.refusals.note(&self.context, now, what, (by, reason));
+        let (conversation, is_whole) = match Message::parse(message) {
+            Ok(Message::Datagram { conversation, .. }) => {
+                (conversation, self.is_of_whole_packets(routes, peer, conversation))
+            }
+            Ok(Message::First { conversation, to, from, .. }) => {
+                (conversation, whole_packets(from, to).is_some())
+            }
+            _ => return,
+        };
+        if is_whole {
+            self.marks.owe(now.steady, (peer, conversation), packet);
         }
     }
 
-    /// Records that a remote endpoint knows a conversation, or has dropped it.
-    pub(super) fn note_known(&mut self, peer: PeerId, conversation: u32, is_known: bool) {
-        let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
-            return;
-        };
-        if self.routes.leading_to(at, peer).is_none() {
-            return;
+    /// Returns the packet with a congestion mark, if one is due for its conversation and its ends
+    /// support them.
+    fn marked(
+        &mut self,
+        routes: &Routes,
+        now: Now,
+        (peer, conversation): (PeerId, u32),
+        packet: &[u8],
+    ) -> Option<Vec<u8>> {
+        let key = (peer, conversation);
+        if !self.marks.is_due(now.steady, key)
+            || !self.is_of_whole_packets(routes, peer, conversation)
+        {
+            return None;
         }
-        if is_known {
-            self.refusals.clear(peer, Refused::Conversation);
+        let mut packet = packet.to_vec();
+        if !ip::mark_congestion(&mut packet) {
+            return None;
         }
-        match self.routes.get_mut(at).and_then(Route::group) {
-            Some(group) if is_known => group.note_known(conversation, peer),
-            Some(group) => group.note_unknown(conversation, peer),
-            None => {
-                if let Some(outbound) = self.outbound.get_mut(conversation) {
-                    outbound.is_known = is_known;
-                    if is_known {
-                        outbound.tally.refused = None;
-                    }
-                }
-            }
+        self.marks.settle(key);
+        Some(packet)
+    }
+
+    /// Returns the endpoints whose packets are delivered here; these are pinged.
+    pub(super) fn tunnelled_fars(&self) -> BTreeSet<PeerId> {
+        self.tunnelled().map(|inbound| inbound.remote).collect()
+    }
+
+    pub(super) fn tunnelled(&self) -> impl Iterator<Item = &Inbound> {
+        let all = self.by_preserved_source.values().filter_map(|id| self.inbound.get(*id));
+        all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
+    }
+
+    /// Removes the conversation with the longest silence, if there is no room for another one that
+    /// begins here. The caller updates its route once the new one exists, which may have the same
+    /// destination.
+    pub(super) fn evict_outbound(&mut self, counts: &Counts) -> Option<(u32, Outbound)> {
+        if self.outbound.len() < MOST {
+            return None;
         }
+        let all = self.outbound.ids().zip(self.outbound.values());
+        let id = all.min_by_key(|(_, outbound)| outbound.used).map(|(id, _)| id)?;
+        add(&counts.conversations_evicted, 1);
+        self.outbound.remove(id).map(|outbound| (id, outbound))
     }
 
     /// Introduces all conversations with a remote endpoint again after a new handshake: it may be
     /// another process, which knows none.
-    pub(super) fn introduce_again(&mut self, peer: PeerId) {
-        for group in self.routes.values_mut().filter_map(Route::group) {
+    pub(super) fn introduce_again(&mut self, routes: &mut Routes, peer: PeerId) {
+        for group in routes.values_mut().filter_map(Route::group) {
             group.introduce_again(peer);
         }
-        for route in self.routes.values().filter(|route| route.remote == peer) {
+        for route in routes.values().filter(|route| route.remote == peer) {
             for conversation in route.sources.values() {
                 if let Some(outbound) = self.outbound.get_mut(*conversation) {
                     outbound.introduce_again();

@@ -1,6 +1,7 @@
 //! Flows of applications that link this crate: routes that are added and removed while the node
 //! runs.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::conversations::{DatagramMeta, Inbound};
 use super::local::Local;
 use crate::flow::Flow;
 use crate::listener::Accepted;
+use crate::listener::QueueGuard;
 use crate::mailbox::{Command, Mailbox, MailboxGuard, Outgoing};
 use crate::record::Outcome;
 
@@ -21,6 +23,9 @@ use crate::record::Outcome;
 const MOST: usize = super::conversations::MOST;
 /// The only source of a flow.
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Programs that accept conversations, by the destination.
+pub(super) type Listeners = BTreeMap<SocketAddr, (u64, QueueGuard)>;
 
 impl Engine {
     /// Carries out the flows' commands.
@@ -77,7 +82,7 @@ impl Engine {
         let route = self.flows.get(&flow).copied();
         let inbound = self.accepted.get(&flow).copied();
         let of_route = route.and_then(|id| self.routes.get(id)).map(|route| &route.local);
-        let of_inbound = inbound.and_then(|id| self.inbound.get(id));
+        let of_inbound = inbound.and_then(|id| self.conversations.inbound.get(id));
         let to = of_inbound.map_or(SOURCE, Inbound::to);
         let local = of_route.or(of_inbound.map(|inbound| &inbound.local));
         let Some(Local::Flow(held)) = local else { return };
@@ -135,7 +140,7 @@ impl Engine {
         for conversation in conversations {
             self.report_over(now, id, conversation);
             self.record_outbound(conversation, Outcome::Closed);
-            self.outbound.remove(conversation);
+            self.conversations.outbound.remove(conversation);
         }
         let Some(route) = self.routes.remove(id) else { return };
         // Its legs stay for a while (`legs`): its last packets may still be in flight, or need

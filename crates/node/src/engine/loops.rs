@@ -9,58 +9,55 @@ use tradewind_config::packet::{DeliveryPolicy, Intercepted};
 use tradewind_grant::Hop;
 use tradewind_telemetry::limited;
 
-use super::Engine;
+use super::context::Context;
 use super::local::Local;
 use super::routes::Route;
 use crate::NodeError;
 
-impl Engine {
-    /// Refuses to intercept this host's own datagrams where a relay or remote endpoint of
-    /// `delivery` is on this host.
-    ///
-    /// # Errors
-    /// Names the address that is one.
-    pub(super) fn check_local_output(
-        &self,
-        intercepted: &Intercepted,
-        delivery: &DeliveryPolicy,
-    ) -> Result<(), NodeError> {
-        if !intercepted.local_output {
-            return Ok(());
-        }
-        let further = |hop: &Hop| self.context.config.further_addresses.get(&hop.identity);
-        let mut all = delivery.named().flat_map(|hop| {
-            std::iter::once(hop.address).chain(further(hop).into_iter().flatten().copied())
-        });
-        let Some(here) = all.find(|address| self.context.access.is_here(address.ip())) else {
-            return Ok(());
-        };
-        let problem = format!(
-            "{here}, a relay or the remote gateway, is on this host: what it sends would be \
-             intercepted again, without end; leave `local_output` out, or run it on another host"
-        );
-        Err(NodeError::Config { key: "tproxy.local_output".into(), problem })
+/// Refuses to intercept this host's own datagrams where a relay or remote endpoint of
+/// `delivery` is on this host.
+///
+/// # Errors
+/// Names the address that is one.
+pub(super) fn check_local_output(
+    context: &Context,
+    intercepted: &Intercepted,
+    delivery: &DeliveryPolicy,
+) -> Result<(), NodeError> {
+    if !intercepted.local_output {
+        return Ok(());
     }
+    let further = |hop: &Hop| context.config.further_addresses.get(&hop.identity);
+    let mut all = delivery.named().flat_map(|hop| {
+        std::iter::once(hop.address).chain(further(hop).into_iter().flatten().copied())
+    });
+    let Some(here) = all.find(|address| context.access.is_here(address.ip())) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{here}, a relay or the remote gateway, is on this host: what it sends would be \
+         intercepted again, without end; leave `local_output` out, or run it on another host"
+    );
+    Err(NodeError::Config { key: "tproxy.local_output".into(), problem })
+}
 
-    /// Returns whether route `at` must not lead over `hops`, as members place them: one is on this
-    /// host, whose own datagrams the route intercepts.
-    pub(super) fn would_loop(&self, at: u32, hops: &[Hop]) -> bool {
-        let intercepts_own =
-            |route: &Route| matches!(&route.local, Local::Intercepted(it) if it.local_output);
-        if !self.routes.get(at).is_some_and(intercepts_own) {
-            return false;
-        }
-        let Some(here) = hops.iter().find(|hop| self.context.access.is_here(hop.address.ip()))
-        else {
-            return false;
-        };
-        limited!(
-            warn, self.context.refusal_lines, None, address = %here.address,
-            "a relay or remote gateway on this host is not used: what it sends would be taken as \
-             well, without end (`local_output`)"
-        );
-        true
+/// Returns whether a route must not lead over `hops`, as members place them: one is on this
+/// host, whose own datagrams the route intercepts.
+pub(super) fn would_loop(context: &Context, route: &Route, hops: &[Hop]) -> bool {
+    let intercepts_own =
+        |route: &Route| matches!(&route.local, Local::Intercepted(it) if it.local_output);
+    if !intercepts_own(route) {
+        return false;
     }
+    let Some(here) = hops.iter().find(|hop| context.access.is_here(hop.address.ip())) else {
+        return false;
+    };
+    limited!(
+        warn, context.refusal_lines, None, address = %here.address,
+        "a relay or remote gateway on this host is not used: what it sends would be taken as \
+         well, without end (`local_output`)"
+    );
+    true
 }
 
 #[cfg(test)]

@@ -1,16 +1,39 @@
 //! One worker's state: sessions, overlay paths, conversations. It reads no sockets itself: the
 //! worker passes datagrams in.
+//!
+//! The [`Engine`] routes inputs between objects of which each knows its own state alone. An
+//! object's method takes the input, and borrows for the call what it needs besides: the
+//! [`Context`] with rules, counters and the way out to neighbours; [`Paths`](paths::Paths) with
+//! the way out to remote endpoints; or another object by name. Messages leave through these at
+//! once, without a copy or an allocation. Whatever concerns other objects is returned as a value,
+//! and the engine passes it on. So an object never reaches the rest of the engine.
+//!
+//! | object | its state |
+//! |---|---|
+//! | [`Forwarding`] | overlay paths through here and to here, by label |
+//! | [`Neighbours`] | sessions that this node begins: legs, their addresses, members |
+//! | [`Remotes`] | remote endpoints, and whether and how fast the paths to them answer |
+//! | [`Routes`] | local ports and flows of programs, where they lead, and groups |
+//! | [`Conversations`] | applications' conversations that begin or end here |
+//! | [`Services`] | flows that begin or end here, numbered, in their order |
+//! | [`Serving`] | flows that this node serves as a relay |
+//! | [`Rendezvous`] | packets that wait at a relay |
+//! | [`Refusals`], [`Fragments`] | what others refuse; datagrams longer than their paths take |
+//!
+//! [`Reporter`], [`Rules`] and [`Gates`] are views that borrow several objects to look at them.
 
 mod access;
 mod accounting;
 #[cfg(test)]
 mod allocations;
+mod applications;
 mod arrivals;
 mod context;
 mod conversations;
 mod ends;
 mod flows;
 mod forwarding;
+mod gates;
 mod groups;
 mod intercepted;
 mod leading;
@@ -36,8 +59,8 @@ mod sockets;
 mod test_harness;
 mod tunnel;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,40 +68,37 @@ use tradewind_grant::PublicIdentity;
 use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_packet::event::Arrival;
-use tradewind_packet::id::{FlowNumber, Peer};
-use tradewind_packet::message::{Carriage, Class, Message, Refusal, path_packet};
-use tradewind_packet::sender::Copies;
+use tradewind_packet::id::Peer;
+use tradewind_packet::message::{Message, Refusal, path_packet};
 use tradewind_packet::session::{
-    AddressPair, DropReason, Event, Link, Now, OVERHEAD, Opened, PASSED_BYTES, PeerId, Run, Table,
+    AddressPair, DropReason, Event, Link, Now, OVERHEAD, Opened, PASSED_BYTES, PeerId, Run,
 };
-use tradewind_telemetry::LogLimit;
 use tradewind_units::{Duration, SharedRate, Timestamp};
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
-use crate::listener::QueueGuard;
+use crate::interceptor::Gate;
 use crate::mailbox::{CommandQueue, Outgoing};
-use crate::membership::Members;
 use crate::record::Outcome;
 use crate::shared::Shared;
 use crate::status::{EndpointStatus, FlowStatus, RefusalStatus, RelayStatus};
 
 use access::Access;
 use context::Context;
-use conversations::{Inbound, Outbound, Released};
-use ends::{Carrier, Choice};
+use conversations::Conversations;
+use flows::Listeners;
 use forwarding::{Forwarding, Passed};
+use gates::Gates;
 use long::Fragments;
-use marks::Marks;
-use neighbours::{Former, Neighbours};
-use paths::Paths;
+use neighbours::Neighbours;
 use refusals::{Refusals, Refused};
 use remotes::Remotes;
 use rendezvous::Rendezvous;
 use reports::Reporter;
-use routes::{Part, Route, Routes};
+use routes::Routes;
+use rules::Rules;
 use services::Services;
 use serving::{AskedFor, Serving};
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
@@ -106,23 +126,13 @@ pub(crate) struct Engine {
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
     /// Programs that accept conversations, by the destination; below: the accepted ones.
-    listeners: BTreeMap<SocketAddr, (u64, QueueGuard)>,
+    listeners: Listeners,
     accepted: BTreeMap<u64, u32>,
     /// A flow's outgoing packets, while they are sealed.
     collected: Vec<Outgoing>,
-    outbound: Table<Outbound>,
-    pub(crate) inbound: Table<Inbound>,
-    inbound_ids: BTreeMap<(PeerId, u32), u32>,
-    /// Conversations that end here and have datagrams in their send queues.
-    unflushed: Vec<u32>,
-    released: Released,
-    /// Conversations whose datagrams are delivered under a preserved source, by source and
-    /// destination.
-    by_preserved_source: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    pub(crate) conversations: Conversations,
     /// The device to which others' whole packets are delivered.
     pub(crate) tunnel: Option<TunnelEnd>,
-    /// Local ports that the worker has to poll from now on.
-    pub(crate) fresh: Vec<u32>,
     /// A datagram of a remote endpoint before it was opened; empty where no end needs it.
     original: Vec<u8>,
     services: Services,
@@ -130,17 +140,12 @@ pub(crate) struct Engine {
     /// Set when ends may have lost their last conversation.
     ends_are_due: bool,
     next_ping: Timestamp,
-    /// Limit of records of conversations, by gateway.
-    records: LogLimit<Option<PublicIdentity>>,
     /// Rate limit of ICMP errors, by receiver.
     errors: SharedRate<IpAddr>,
     refusals: Refusals,
     fragments: Fragments,
-    /// Congestion marks that conversations are owed.
-    marks: Marks,
     /// Datagrams dropped by sessions that are counted already.
     drops_counted: u64,
-    salt: u16,
 }
 
 /// This node itself, where one relay is both relays of a flow. No session has this number.
@@ -197,26 +202,17 @@ impl Engine {
             listeners: BTreeMap::new(),
             accepted: BTreeMap::new(),
             collected: Vec::new(),
-            outbound: Table::new(conversations::MOST),
-            inbound: Table::new(conversations::MOST),
-            inbound_ids: BTreeMap::new(),
-            unflushed: Vec::new(),
-            released: Released::default(),
-            by_preserved_source: BTreeMap::new(),
+            conversations: Conversations::new(),
             tunnel: tunnel.transpose()?,
-            fresh: Vec::new(),
             original: Vec::new(),
             services,
             serving,
             ends_are_due: false,
             next_ping: Timestamp::ZERO,
-            records: records::limit(),
             errors: SharedRate::new(ERRORS_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
             fragments: Fragments::default(),
-            marks: Marks::default(),
             drops_counted: 0,
-            salt: 0,
         };
         engine.add_configured(now, handover)?;
         Ok(engine)
@@ -464,7 +460,7 @@ impl Engine {
                 Event::Closed { peer, .. } => self.forget(now, peer),
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
-                    self.introduce_again(peer);
+                    self.conversations.introduce_again(&mut self.routes, peer);
                     self.routes.open_again(&mut self.remotes, now, peer);
                     self.rendezvous.relay_is_back(peer);
                 }
@@ -511,12 +507,12 @@ impl Engine {
         let paths = (&mut self.forwarding, &mut self.remotes);
         self.routes.maintain(&mut self.context, paths, now);
         self.report_open();
-        self.update_gates(now);
+        self.gates().update(now);
         self.maintain_ends(now);
         self.maintain_groups(now);
         self.maintain_conversations(now);
         self.fragments.maintain(&self.context, now);
-        self.marks.expire(now.steady);
+        self.conversations.marks.expire(now.steady);
         self.rendezvous.maintain(&mut self.context, &self.neighbours.members, now);
         let drops = self.context.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];
@@ -533,7 +529,7 @@ impl Engine {
         for peer in self.neighbours.legs.peers().filter(|peer| !idle.contains(peer)) {
             self.context.ping(now, peer);
         }
-        let tunnelled_fars = self.tunnelled_fars();
+        let tunnelled_fars = self.conversations.tunnelled_fars();
         for (peer, remote) in self.remotes.all() {
             if let Some(label) = remote.label {
                 self.context.sessions.ping(now, *peer, Link::Overlay(label));
@@ -547,193 +543,35 @@ impl Engine {
         }
     }
 
-    /// Returns the neighbours that need not be pinged now.
-    fn idle_neighbours(&self) -> Vec<PeerId> {
-        let carries = |peer| self.routes.go_over(peer);
-        let is_idle = |peer: &PeerId| {
-            let is_of_rendezvous = self.rendezvous.is_with(*peer);
-            self.neighbours.is_idle(*peer, is_of_rendezvous, carries)
-        };
-        self.neighbours.legs.peers().filter(is_idle).collect()
-    }
-
-    /// Moves sessions to better addresses.
-    fn maintain_several(&mut self, now: Now) {
-        let idle = self.idle_neighbours();
-        let moved = self.neighbours.several.note_pings(&mut self.context, now, &idle);
-        for (peer, round_trip) in moved {
-            if let Some(remote) = self.remotes.get_mut(&peer) {
-                remote.is_elsewhere(now, round_trip);
-            }
-            self.neighbours.legs.set_round_trip(peer, round_trip);
-        }
-    }
-
-    /// Replaces the members.
-    fn set_members(&mut self, now: Now, members: Members) {
-        let Former { registry, relays } =
-            self.neighbours.set_members(&mut self.context, now, members);
-        registry.into_iter().for_each(|gone| self.leave_leg(now, gone));
-        self.update_all_routes(now);
-        relays.into_iter().for_each(|gone| self.leave_leg(now, gone));
-    }
-
-    /// Measures relays, has routes follow the results, and looks up the endpoints that they lead
-    /// to.
-    fn maintain_members(&mut self, now: Now) {
-        let Self { context, neighbours, routes, remotes, .. } = self;
-        let is_there = |route: &Route| {
-            remotes.get(&route.remote).is_some_and(|remote| remote.is_there(now))
-                || matches!(route.part, Part::Head(_))
-        };
-        let lead = routes.values().map(|route| (&route.delivery, is_there(route)));
-        neighbours.members.maintain_registration(context, now, lead);
-        if neighbours.members.maintain(now, |peer| routes.go_over(peer)) {
-            self.update_all_routes(now);
-        }
-    }
-
-    /// Handles a message between endpoints and the registry.
-    fn take_membership(&mut self, now: Now, from: PeerId, message: Message<'_>) {
-        let Self { context, neighbours, routes, .. } = self;
-        let asked = routes.values().map(|route| &route.delivery);
-        if neighbours.members.handle_message(context, now, (from, message), asked) {
-            self.update_all_routes(now);
-        }
-    }
-
-    /// Ends a leg now, if nothing needs it any more.
-    fn leave_leg(&mut self, now: Now, peer: PeerId) {
-        let is_needed = self.is_retained_near(peer) || self.needed().any(|needed| needed == peer);
-        if !is_needed && self.neighbours.legs.has(peer) {
-            self.end_leg(now, peer);
-        }
-    }
-
-    /// Ends legs that nothing has needed for a while.
-    fn maintain_legs(&mut self, now: Now) {
-        if !self.neighbours.legs.is_check_due(now) {
-            return;
-        }
-        let mut needed: BTreeSet<PeerId> = self.needed().collect();
-        needed.extend(self.neighbours.legs.peers().filter(|peer| self.is_retained_near(*peer)));
-        let gone = self.neighbours.legs.check(&self.context, now, &needed);
-        gone.into_iter().for_each(|peer| self.end_leg(now, peer));
-    }
-
-    /// Returns whether this node keeps a session with a relay for its own measurements, registry or
-    /// rendezvous.
-    fn is_retained_near(&self, peer: PeerId) -> bool {
-        self.neighbours.has(peer) || self.rendezvous.is_with(peer)
-    }
-
-    /// Returns the neighbours of routes, paths, flows and conversations.
-    fn needed(&self) -> impl Iterator<Item = PeerId> {
-        let of_routes = self.routes.neighbours();
-        let of_paths = self.forwarding.labels.neighbours();
-        let of_flows = self.serving.neighbours();
-        let of_conversations = self.inbound_ids.keys().map(|(remote, _)| *remote);
-        of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
-    }
-
-    fn end_leg(&mut self, now: Now, peer: PeerId) {
-        // The path to it that this node has opened needs a leg, too.
-        if let Some(label) = self.remotes.get(&peer).and_then(|remote| remote.label) {
-            self.forwarding.labels.drop_label(label);
-        }
-        self.neighbours.legs.end(&mut self.context, peer);
-        self.forget(now, peer);
-    }
-
     /// Returns the earliest deadline before the next tick.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         [self.services.due(), self.serving.due()].into_iter().flatten().min()
     }
 
-    fn maintain_ends(&mut self, now: Now) {
-        let Self { context, forwarding, remotes, services, neighbours, .. } = self;
-        let paths = &mut Paths { context, forwarding, remotes };
-        services.maintain_ends(paths, &neighbours.legs, now);
+    fn reporter(&self) -> Reporter<'_> {
+        let Self { context, forwarding, remotes, routes, services, .. } = self;
+        Reporter { context, forwarding, remotes, routes, ends: &services.ends }
     }
 
-    /// Begins an end and returns its outgoing flow.
-    fn new_end(
-        &mut self,
-        now: Now,
-        carried: (PeerId, Carriage, Copies, Carrier),
-        choice: Choice,
-    ) -> Option<FlowNumber> {
-        let Self { context, forwarding, remotes, services, neighbours, .. } = self;
-        let around = (&mut Paths { context, forwarding, remotes }, &neighbours.legs);
-        services.new_end(around, now, carried, choice)
+    /// Returns the gates of all interceptions.
+    pub(crate) fn all_gates(&self) -> Vec<Arc<Gate>> {
+        self.gates().all().cloned().collect()
     }
 
-    /// Sends a message of a conversation over the paths that this wants. Returns its bytes, `None`
-    /// when it could not be sealed.
-    fn send_remote(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        carriage: Carriage,
-        message: &Message<'_>,
-    ) -> Option<usize> {
-        let Self { context, forwarding, remotes, services, .. } = self;
-        let mut paths = Paths { context, forwarding, remotes };
-        paths.send_remote((now, &mut services.sender), peer, carriage, message)
+    fn gates(&self) -> Gates<'_> {
+        let Self { routes, remotes, services, conversations, tunnel, .. } = self;
+        Gates { routes, remotes, ends: &services.ends, conversations, tunnel: tunnel.as_ref() }
     }
 
-    /// Sends a message that is no application's to a remote endpoint over both paths.
-    fn send_to_remote(&mut self, now: Now, remote: PeerId, message: &Message<'_>) {
-        let Self { context, forwarding, remotes, services, .. } = self;
-        let mut paths = Paths { context, forwarding, remotes };
-        paths.send_to_both((now, &mut services.sender), remote, message);
-    }
-
-    /// Numbers a message of a conversation, and sends it with the service of its flow.
-    fn send_numbered(&mut self, now: Now, flow: (FlowNumber, Class), message: &Message<'_>) {
-        let Self { context, forwarding, remotes, services, .. } = self;
-        services.send_numbered(&mut Paths { context, forwarding, remotes }, now, flow, message);
-    }
-
-    /// Sends a datagram in fragments, if it has to be fragmented and may be; `false` when it is to
-    /// go whole.
-    fn send_cut(
-        &mut self,
-        now: Now,
-        conversation: (PeerId, u32, Carriage),
-        flow: (Option<FlowNumber>, Class),
-        payload: &[u8],
-    ) -> bool {
-        let Self { context, forwarding, remotes, services, fragments, .. } = self;
-        let paths = &mut Paths { context, forwarding, remotes };
-        fragments.send((paths, services), now, conversation, flow, payload)
-    }
-
-    /// Sends a datagram of an application to the members of a head's group.
-    fn send_group(&mut self, now: Now, head: u32, conversation: (u32, Class), payload: &[u8]) {
-        let Some(mut group) = self.routes.take_group(head) else { return };
-        let Self { context, forwarding, remotes, services, fragments, routes, .. } = self;
-        let paths = &mut Paths { context, forwarding, remotes };
-        group.send((paths, services, fragments), routes, now, conversation, payload);
-        self.routes.put_group(head, group);
-    }
-
-    /// Has groups follow their members and paths.
-    fn maintain_groups(&mut self, now: Now) {
-        let Self { context, forwarding, remotes, services, routes, .. } = self;
-        let paths = &mut Paths { context, forwarding, remotes };
-        for head in routes.head_ids().collect::<Vec<_>>() {
-            let Some(mut group) = routes.take_group(head) else { continue };
-            group.maintain((paths, services), routes, now);
-            routes.put_group(head, group);
-        }
+    fn rules(&self) -> Rules<'_> {
+        let Self { context, tunnel, listeners, .. } = self;
+        Rules { context, tunnel: tunnel.as_ref(), listeners }
     }
 
     /// Returns the status of the flows that begin or end here.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
-        let Self { context, forwarding, remotes, routes, services, .. } = self;
-        let reporter = Reporter { context, forwarding, remotes, routes, ends: &services.ends };
-        let accepted = self.accepted.values().filter_map(|id| self.inbound.get(*id));
+        let reporter = self.reporter();
+        let accepted = self.accepted.values().filter_map(|id| self.conversations.inbound.get(*id));
         let mut flows = reporter.flows(now, accepted);
         flows.extend(self.rendezvous.report());
         flows
@@ -742,15 +580,9 @@ impl Engine {
     /// Drops the paths and flows of a neighbour that is gone.
     fn forget(&mut self, now: Now, peer: PeerId) {
         self.refusals.forget(peer);
-        let gone: Vec<u32> =
-            self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
+        let gone = self.conversations.inbound_of(peer);
         gone.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Gone));
         self.remotes.remove(&peer);
         self.forwarding.labels.drop_all_of(peer);
-    }
-
-    fn next_salt(&mut self) -> u16 {
-        self.salt = self.salt.wrapping_add(1);
-        self.salt
     }
 }

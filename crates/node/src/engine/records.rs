@@ -1,20 +1,20 @@
-//! Statistics of conversations for the [`Journal`], recorded when they are over.
+//! Statistics of conversations for the [`Journal`](crate::record::Journal), recorded when they are
+//! over.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use tradewind_grant::{GrantId, PublicIdentity, SignedGrant};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Refusal, Service};
 use tradewind_packet::session::PeerId;
-use tradewind_telemetry::LogLimit;
-use tradewind_units::{Duration, Timestamp};
+use tradewind_units::Timestamp;
 
-use super::Engine;
+use super::context::Context;
 use super::conversations::{Inbound, Outbound};
 use super::ends::{FlowsOfEnd, name};
 use super::local::Local;
-use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
+use super::reports::Reporter;
+use crate::record::{ConversationRecord, EndedBy, Outcome};
 
 /// The statistics of a conversation since its last record.
 #[derive(Debug, Default)]
@@ -90,55 +90,25 @@ struct Sides {
 }
 
 impl Origin {
+    /// Returns the origin of a conversation of `remote` that ends here.
+    pub(super) fn of(context: &Context, remote: PeerId, source: Option<SocketAddr>) -> Self {
+        let gateway = context.sessions.identity_of(remote);
+        let (peer, grant) = (context.address_of(remote), context.sessions.grant_id_of(remote));
+        Self { gateway, grant, peer, source }
+    }
+
     /// Returns one of which nothing but the application's address is known yet.
     pub(super) fn of_source(source: Option<SocketAddr>) -> Self {
         Self { source, ..Self::default() }
     }
 }
 
-impl Engine {
-    /// Sends records to `journal` from now on.
-    pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
-        self.context.journal = Some(journal);
-    }
-
-    /// Records all conversations, since this node ends.
-    pub(crate) fn end(&mut self) {
-        for id in self.outbound.ids().collect::<Vec<_>>() {
-            self.record_outbound(id, Outcome::Cut);
-        }
-        for id in self.inbound.ids().collect::<Vec<_>>() {
-            self.record_inbound(id, Outcome::Cut);
-        }
-    }
-
-    /// Returns the origin of a conversation that ends here.
-    pub(super) fn origin_of(&self, remote: PeerId, source: Option<SocketAddr>) -> Origin {
-        let gateway = self.context.sessions.identity_of(remote);
-        let peer = self.context.address_of(remote);
-        Origin { gateway, grant: self.context.sessions.grant_id_of(remote), peer, source }
-    }
-
+impl Reporter<'_> {
     /// Returns a tally with the current statistics of a flow that begins to carry a conversation.
     pub(super) fn tally_of(&self, end: Option<FlowNumber>) -> Tally {
         let flow = end.filter(|_| self.context.journal.is_some());
-        let flow = flow.and_then(|flow| Some((flow, self.services.ends.flows_of(flow)?)));
+        let flow = flow.and_then(|flow| Some((flow, self.ends.flows_of(flow)?)));
         Tally { flow, ..Tally::default() }
-    }
-
-    /// Records a conversation that began here and is over, or has been silent for long.
-    pub(super) fn record_outbound(&mut self, id: u32, outcome: Outcome) {
-        let Some(outbound) = self.outbound.get_mut(id) else { return };
-        let Some(tally) = outbound.tally.take() else { return };
-        let at = outbound.route();
-        let end = self.routes.get(at).and_then(|route| route.end);
-        let next = self.tally_of(end);
-        if let Some(outbound) = self.outbound.get_mut(id) {
-            outbound.tally = next;
-        }
-        if let Some(outbound) = self.outbound.get(id) {
-            self.journal_outbound(outbound, &tally, outcome);
-        }
     }
 
     /// Does the same for one that was taken out of the table.
@@ -147,7 +117,7 @@ impl Engine {
         else {
             return;
         };
-        let carried = route.end.and_then(|end| self.services.ends.flows_of(end));
+        let carried = route.end.and_then(|end| self.ends.flows_of(end));
         let service = carried.map_or(route.carriage().service, |flows| flows.sent_by);
         let relays = route.hops().split_last().map_or(&[][..], |(_, relays)| relays);
         let relays: Vec<_> = relays.iter().map(|hop| hop.identity.to_string()).collect();
@@ -170,25 +140,11 @@ impl Engine {
         self.journal_sides(tally, outcome, carried, sides);
     }
 
-    /// Records a conversation that ends here and is over, or has been silent for long.
-    pub(super) fn record_inbound(&mut self, id: u32, outcome: Outcome) {
-        let Some(inbound) = self.inbound.get_mut(id) else { return };
-        let (tally, end) = (inbound.tally.take(), inbound.end());
-        let Some(tally) = tally else { return };
-        let next = self.tally_of(end);
-        if let Some(inbound) = self.inbound.get_mut(id) {
-            inbound.tally = next;
-        }
-        if let Some(inbound) = self.inbound.get(id) {
-            self.journal_inbound(inbound, &tally, outcome);
-        }
-    }
-
-    fn journal_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
+    pub(super) fn journal_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
         if self.context.journal.is_none() {
             return;
         }
-        let carried = inbound.end().and_then(|end| self.services.ends.flows_of(end));
+        let carried = inbound.end().and_then(|end| self.ends.flows_of(end));
         let service = carried.map_or(inbound.carriage.service, |flows| flows.comes_by);
         let label = self.remotes.get(&inbound.remote).and_then(|remote| remote.label);
         let relay = label.and_then(|label| self.forwarding.labels.reverse_hop(label));
@@ -218,8 +174,8 @@ impl Engine {
         };
         let left_out = match outcome {
             // All of them, without a limit, since this node ends.
-            Outcome::Cut => Some(self.records.admit_always()),
-            _ => self.records.admit(sides.origin.gateway),
+            Outcome::Cut => Some(self.context.records.admit_always()),
+            _ => self.context.records.admit(sides.origin.gateway),
         };
         let Some(left_out) = left_out else { return };
         let flow = carried.map(|now| match &tally.flow {
@@ -264,18 +220,9 @@ impl Engine {
             left_out,
         });
         if !is_stored {
-            self.records.give_back(left_out);
+            self.context.records.give_back(left_out);
         }
     }
-}
-
-/// Returns a limit of records by gateway.
-pub(super) fn limit() -> LogLimit<Option<PublicIdentity>> {
-    /// Most records of a worker in ten seconds. Chosen: more than a resolver's clients begin, and
-    /// 100 kB a second at most; a gateway needs only one datagram for each conversation.
-    const RECORDS: usize = 2000;
-    const WINDOW: Duration = Duration::from_secs(10);
-    LogLimit::of(RECORDS, WINDOW)
 }
 
 /// Returns the side that ended a conversation.

@@ -69,6 +69,21 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// Stops taking replies from `to` once no conversation with it is left: one is over, or has not
+    /// begun.
+    pub(super) fn leave(&mut self, to: SocketAddr) {
+        if !self.sources.keys().any(|(_, known)| *known == to) {
+            self.local.end(to);
+        }
+    }
+
+    /// Forgets a conversation that is over.
+    pub(super) fn forget(&mut self, conversation: u32, (source, to): (Target, SocketAddr)) {
+        self.sources.remove(&(source, to));
+        self.group().into_iter().for_each(|group| group.forget(conversation));
+        self.leave(to);
+    }
+
     /// Returns one from `local` to `known`, or, where datagrams are intercepted, to each one's
     /// destination, of which `known` is an example. It leads nowhere yet.
     pub(super) fn new(

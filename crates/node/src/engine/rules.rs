@@ -1,69 +1,73 @@
-//! Changes of rules and grants while the node runs: whatever they no longer allow ends at once.
+//! The rules for deliveries: which conversations may end here, and with which source.
 
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 
-use tradewind_grant::Hop;
-use tradewind_packet::session::{Now, PeerId};
+use tradewind_grant::Target;
+use tradewind_packet::message::Refusal;
+use tradewind_packet::session::PeerId;
 
+use super::context::Context;
 use super::conversations::Inbound;
-use super::routes::Route;
-use super::tunnel::whole_packets;
-use super::{Engine, identities, trust};
-use crate::config::NodeConfig;
-use crate::record::Outcome;
+use super::flows::Listeners;
+use super::tunnel::{TunnelEnd, whole_packets};
 
-impl Engine {
-    /// Applies the rules, the identities and the grant of `config` from now on; its other settings
-    /// are those already in force.
-    pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
-        self.context.config = config;
-        self.context.access.set_policy(self.context.config.known_policy());
-        self.forwarding.verifier().set_identities(&identities(&self.context.config));
-        self.context.sessions.set_identities(identities(&self.context.config));
-        self.rendezvous.set_identities(identities(&self.context.config));
-        let known: Vec<Hop> = self.routes.values().flat_map(Route::hops).copied().collect();
-        self.know_neighbours(&known);
-        self.context.access.add_relays(self.neighbours.members.addresses());
-        self.context.trust = Arc::new(trust(&self.context.config));
-        self.forwarding.verifier().set_trust(Arc::clone(&self.context.trust));
-        self.context
-            .sessions
-            .set_trust(Arc::clone(&self.context.trust), self.context.config.neighbours.clone());
-        if let Some(grant) = &self.context.config.grant
-            && self.routes.set_grant(grant)
-        {
-            self.context.sessions.set_shown(now, grant);
-            self.rendezvous.deposit_under_grant(&self.context);
-        }
-        // Sessions that have ended take their paths and conversations along.
-        self.dispatch(now);
-        let paths = self.forwarding.drop_refused(&self.context);
-        let conversations = self.drop_refused_conversations(now, |_| true);
-        self.rendezvous.judge_senders_again(&self.context, now);
-        if paths + conversations > 0 {
-            tracing::info!(paths, conversations, "packets: ended, since rules allow them no more");
-        }
+/// The rules for deliveries here, borrowed for one call.
+pub(super) struct Rules<'a> {
+    pub(super) context: &'a Context,
+    pub(super) tunnel: Option<&'a TunnelEnd>,
+    pub(super) listeners: &'a Listeners,
+}
+
+impl Rules<'_> {
+    /// Returns whether datagrams of `from` are delivered to `to` under that address.
+    pub(super) fn preserves_source(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let mut rules = self.context.config.preserve_source.iter();
+        from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
 
-    /// Forbids delivery of packets to the addresses of these relays and remote endpoints.
-    pub(super) fn know_neighbours(&mut self, hops: &[Hop]) {
-        self.context.access.add_relays(hops.iter().map(|hop| hop.address));
-    }
-
-    /// Ends the conversations with some remote endpoints that the rules no longer allow; returns
-    /// how many.
-    pub(super) fn drop_refused_conversations(
-        &mut self,
-        now: Now,
-        is_of: impl Fn(PeerId) -> bool,
-    ) -> usize {
-        let is_refused = |id: &u32| {
-            let inbound = self.inbound.get(*id);
-            inbound.is_some_and(|inbound| is_of(inbound.remote) && !self.may_go_on(inbound))
+    /// Returns whether packets of `peer` may have this source: delivery under an address takes a
+    /// grant for it.
+    pub(super) fn may_come_from(
+        &self,
+        peer: PeerId,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> bool {
+        let Some(from) = from else { return true };
+        let is_preserved = match whole_packets(Some(from), to) {
+            Some(ip) => self.tunnel.is_some_and(|tunnel| tunnel.covers(ip)),
+            None => self.preserves_source(from, to),
         };
-        let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
-        refused.iter().for_each(|id| self.release(now, *id, Outcome::Revoked));
-        refused.len()
+        let grant = self.context.sessions.grant_of(peer);
+        !is_preserved || grant.is_some_and(|grant| grant.covers_source(from.ip()))
+    }
+
+    pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> Result<(), Refusal> {
+        let grant = Some(self.context.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
+        let target = Target::Address(to);
+        let checked = if self.listeners.contains_key(&to) {
+            self.context.access.allows_inside(grant, target)
+        } else {
+            self.context.access.allows(grant, target)
+        };
+        checked.map_err(|error| Refusal::from(&error))
+    }
+
+    /// Checks whether packets from one address to another may be delivered here for `peer`.
+    pub(super) fn may_put_out(
+        &self,
+        peer: PeerId,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<(), Refusal> {
+        let grant = self.context.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
+        let checked = self.context.access.allows(Some(grant), Target::Host(to));
+        checked.map_err(|error| Refusal::from(&error))?;
+        let is_theirs = self.tunnel.is_some_and(|tunnel| tunnel.covers(from));
+        if is_theirs && from.is_ipv4() == to.is_ipv4() {
+            return Ok(());
+        }
+        Err(Refusal::NotAllowed)
     }
 
     /// Returns whether a conversation may still end where it does.

@@ -10,27 +10,20 @@
 //! with its process, and its routes with it. The device's MTU is set before it is used; hosts
 //! derive from it, for one, TCP's segment size, which keeps packets whole.
 
-use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tradewind_config::packet::{DeliveryPolicy, Tunnel};
-use tradewind_grant::{DestinationRule, Target};
+use tradewind_config::packet::Tunnel;
+use tradewind_grant::DestinationRule;
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
-use tradewind_packet::id::PacketId;
-use tradewind_packet::message::{Message, Refusal, Service};
-use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_packet::message::Service;
+use tradewind_packet::session::OVERHEAD;
 
-use super::Engine;
-use super::conversations::{DatagramMeta, Inbound};
-use super::local::Local;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES, relay_bytes};
-use super::remotes::DatagramPaths;
 use super::remotes::RemoteEndpoint;
-use super::routes::Route;
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
@@ -71,6 +64,20 @@ fn gate(tunnel: &Tunnel, rules: &[DestinationRule]) -> Arc<Gate> {
 }
 
 impl TunnelLocal {
+    pub(super) fn new(handover: &mut Handover, tunnel: &Tunnel) -> Result<Self, NodeError> {
+        let destinations = tunnel.destinations.clone();
+        let gate = gate(tunnel, &destinations);
+        Ok(Self { device: open_device(handover, tunnel)?, destinations, most: tunnel.mtu, gate })
+    }
+
+    pub(super) fn destinations(&self) -> &[DestinationRule] {
+        &self.destinations
+    }
+
+    pub(super) fn most(&self) -> Option<u16> {
+        self.most
+    }
+
     pub(super) fn takes(&self, to: IpAddr) -> bool {
         self.destinations.iter().any(|rule| rule.covers_host(to))
     }
@@ -82,6 +89,15 @@ impl TunnelEnd {
         let sources: Vec<_> = tunnel.destinations.iter().filter(of_range).cloned().collect();
         let gate = gate(tunnel, &sources);
         Ok(Self { device: open_device(handover, tunnel)?, most: tunnel.mtu, sources, gate })
+    }
+
+    /// Returns the ranges of sources, in the order of the gate's ranges.
+    pub(super) fn sources(&self) -> &[DestinationRule] {
+        &self.sources
+    }
+
+    pub(super) fn most(&self) -> Option<u16> {
+        self.most
     }
 
     /// Returns whether packets of `from` may be delivered.
@@ -106,7 +122,7 @@ pub(super) fn put_out(
 }
 
 /// Writes a packet to the device; `false` when the kernel refuses it.
-fn hand_over(device: &Tun, packet: &[u8]) -> bool {
+pub(super) fn hand_over(device: &Tun, packet: &[u8]) -> bool {
     const HEADER: VirtioHeader = VirtioHeader {
         needs_checksum: false,
         segmentation: None,
@@ -121,182 +137,11 @@ fn hand_over(device: &Tun, packet: &[u8]) -> bool {
 }
 
 /// Returns an address as the end of a conversation of whole packets.
-fn whole(ip: IpAddr) -> SocketAddr {
+pub(super) fn whole(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-impl Engine {
-    pub(super) fn add_tunnel(
-        &mut self,
-        now: Now,
-        handover: &mut Handover,
-        (tunnel, delivery): (&Tunnel, &DeliveryPolicy),
-    ) -> Result<(), NodeError> {
-        let destinations = tunnel.destinations.clone();
-        let gate = gate(tunnel, &destinations);
-        let first =
-            destinations.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
-        let Some(example) = first.map(SocketAddr::from) else { return Ok(()) };
-        let (device, most) = (open_device(handover, tunnel)?, tunnel.mtu);
-        let local = TunnelLocal { device, destinations, most, gate };
-        self.add_route(now, Local::Tunnel(Box::new(local)), example, delivery).map(drop)
-    }
-
-    /// Sends a packet that an application sent into the device of route `at`, or that replies to
-    /// one delivered here.
-    pub(crate) fn take_packet_of_tunnel(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
-        let Some((from, to)) = ip::ends(packet).map(|(from, to)| (whole(from), whole(to))) else {
-            return add(&self.context.counts.refused, 1);
-        };
-        if let Some(at) = at {
-            let meta = DatagramMeta { went_to: Some(to), ..DatagramMeta::by(from) };
-            return self.take_application(now, at, meta, packet);
-        }
-        match self.by_preserved_source.get(&(to, from)).copied() {
-            Some(id) => self.take_reply(now, id, DatagramMeta::by(from), packet),
-            None => add(&self.context.counts.refused, 1),
-        }
-    }
-
-    /// Sends the sender of a packet that is longer than every path takes, from a TUN device, the
-    /// error with the MTU: the kernel's own MTU follows soon, and this packet is lost.
-    pub(super) fn report_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
-        let device = match at {
-            Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
-            None => self.tunnel.as_ref().map(|tunnel| &tunnel.device),
-        };
-        let device = device.map(Arc::clone);
-        let (from, to) = match ip::ends(packet) {
-            Some((from, to)) => (whole(from), whole(to)),
-            None => return,
-        };
-        let of_route = |route: &Route| DatagramPaths::of(route.remote, route.carriage(), route.end);
-        let of_inbound = |it: &Inbound| DatagramPaths::of(it.remote, it.carriage, it.end);
-        let paths = match at {
-            Some(at) => self.routes.get(at).map(of_route),
-            None => self
-                .by_preserved_source
-                .get(&(to, from))
-                .and_then(|id| self.inbound.get(*id))
-                .map(of_inbound),
-        };
-        let (Some(device), Some(paths)) = (device, paths) else { return };
-        let most =
-            self.remotes.longest_to(now, paths).map(|most| most.saturating_sub(NUMBER_BYTES));
-        let most = most.and_then(|most| u16::try_from(most).ok());
-        if let Some(error) = most.and_then(|most| self.too_long(now, packet, most)) {
-            let _lost = hand_over(&device, &error);
-        }
-    }
-
-    /// Returns the error that reports the MTU to a packet's sender, unless the rate limit is
-    /// reached.
-    pub(super) fn too_long(&mut self, now: Now, packet: &[u8], most: u16) -> Option<Vec<u8>> {
-        let (from, _) = ip::ends(packet)?;
-        let error = ip::too_long(packet, most)?;
-        self.errors.take(now.steady, from).then_some(error)
-    }
-
-    /// Records a recovered packet, for which another of its conversation has to carry a congestion
-    /// mark, if the conversation is one of whole packets.
-    pub(super) fn owe_mark(&mut self, now: Now, peer: PeerId, packet: PacketId, message: &[u8]) {
-        let (conversation, is_whole) = match Message::parse(message) {
-            Ok(Message::Datagram { conversation, .. }) => {
-                (conversation, self.is_of_whole_packets(peer, conversation))
-            }
-            Ok(Message::First { conversation, to, from, .. }) => {
-                (conversation, whole_packets(from, to).is_some())
-            }
-            _ => return,
-        };
-        if is_whole {
-            self.marks.owe(now.steady, (peer, conversation), packet);
-        }
-    }
-
-    /// Returns the packet with a congestion mark, if one is due for its conversation and its ends
-    /// support them.
-    pub(super) fn marked(
-        &mut self,
-        now: Now,
-        (peer, conversation): (PeerId, u32),
-        packet: &[u8],
-    ) -> Option<Vec<u8>> {
-        let key = (peer, conversation);
-        if !self.marks.is_due(now.steady, key) || !self.is_of_whole_packets(peer, conversation) {
-            return None;
-        }
-        let mut packet = packet.to_vec();
-        if !ip::mark_congestion(&mut packet) {
-            return None;
-        }
-        self.marks.settle(key);
-        Some(packet)
-    }
-
-    /// Checks whether packets from one address to another may be delivered here for `peer`.
-    pub(super) fn may_put_out(
-        &self,
-        peer: PeerId,
-        from: IpAddr,
-        to: IpAddr,
-    ) -> Result<(), Refusal> {
-        let grant = self.context.sessions.grant_of(peer).ok_or(Refusal::Grant)?;
-        let checked = self.context.access.allows(Some(grant), Target::Host(to));
-        checked.map_err(|error| Refusal::from(&error))?;
-        let is_theirs = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(from));
-        if is_theirs && from.is_ipv4() == to.is_ipv4() {
-            return Ok(());
-        }
-        Err(Refusal::NotAllowed)
-    }
-
-    /// Returns the endpoints whose packets are delivered here; these are pinged.
-    pub(super) fn tunnelled_fars(&self) -> BTreeSet<PeerId> {
-        self.tunnelled().map(|inbound| inbound.remote).collect()
-    }
-
-    fn tunnelled(&self) -> impl Iterator<Item = &Inbound> {
-        let all = self.by_preserved_source.values().filter_map(|id| self.inbound.get(*id));
-        all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
-    }
-
-    /// Has packets to a remote endpoint intercepted while it answers and its path's MTU is known.
-    pub(super) fn update_tunnel_gate(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
-        let remote = self.remotes.get(&route.remote);
-        let service = self.services.ends.sizing_service(route.carriage().service, route.end);
-        let mtu =
-            remote.and_then(|remote| remote.packet_mtu(service, takes_ipv6(&tunnel.destinations)));
-        if let Some(mtu) = mtu {
-            tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
-        }
-        tunnel.gate.set_open(mtu.is_some() && remote.is_some_and(|remote| remote.is_alive(now)));
-    }
-
-    /// Does the same for the replies to each range of sources.
-    pub(super) fn update_tunnel_end_gate(&self, now: Now) {
-        let Some(tunnel) = &self.tunnel else { return };
-        let remote_of = |inbound: &Inbound| self.remotes.get(&inbound.remote);
-        let takes_ipv6 = takes_ipv6(&tunnel.sources);
-        let longest = |inbound: &Inbound| {
-            let service = self.services.ends.sizing_service(inbound.carriage.service, inbound.end);
-            remote_of(inbound)?.packet_mtu(service, takes_ipv6)
-        };
-        // Until the paths' MTUs are known, one that nearly all paths take.
-        let mtu = self.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
-        tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
-        for (at, rule) in tunnel.sources.iter().enumerate() {
-            let is_there = |inbound: &Inbound| {
-                let is_of_rule =
-                    inbound.preserved_source.is_some_and(|from| rule.covers_host(from.ip()));
-                is_of_rule && remote_of(inbound).is_some_and(|remote| remote.is_alive(now))
-            };
-            tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
-        }
-    }
-}
-
-fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool {
+pub(super) fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool {
     rules.into_iter().any(|rule| rule.range().is_some_and(|at| at.0.is_ipv6()))
 }
 
@@ -304,7 +149,7 @@ impl RemoteEndpoint {
     /// Returns the longest packet that travels whole by a service, once the Internet path's MTU is
     /// known. With a service that copies and codes, it must fit into copies and repair packets as
     /// well, unless that leaves too little for IPv6.
-    fn packet_mtu(&self, service: Service, takes_ipv6: bool) -> Option<u16> {
+    pub(super) fn packet_mtu(&self, service: Service, takes_ipv6: bool) -> Option<u16> {
         let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
         let served = match service {
             Service::Direct => 0,

@@ -124,6 +124,6 @@ fn held_packets_are_delivered_when_gateway_leaves() {
     let remote = near.routes.get(world.route).unwrap().remote;
     near.context.sessions.close(remote);
     world.hosts.exchange();
-    assert_eq!(world.hosts.at(4).inbound.len(), 0);
+    assert_eq!(world.hosts.at(4).conversations.inbound.len(), 0);
     assert_eq!(world.received(), [14]);
 }

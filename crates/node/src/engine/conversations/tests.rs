@@ -65,7 +65,7 @@ impl World {
         let engine = self.hosts.at(number);
         let sources = &engine.routes.get(route).unwrap().sources;
         let (_, id) = sources.iter().find(|((known, _), _)| known.to == address(source))?;
-        Some((*id, engine.outbound.get(*id).unwrap().is_known))
+        Some((*id, engine.conversations.outbound.get(*id).unwrap().is_known))
     }
 
     /// Returns how many conversations of a gateway end at the remote endpoint.
@@ -73,7 +73,7 @@ impl World {
         let engine = self.hosts.at(4);
         let of =
             |remote| engine.context.sessions.identity_of(remote) == Some(identity(number).public());
-        engine.inbound.values().filter(|inbound| of(inbound.remote)).count()
+        engine.conversations.inbound.values().filter(|inbound| of(inbound.remote)).count()
     }
 
     fn delivered(&mut self) -> u64 {
@@ -101,7 +101,7 @@ fn outbound_limit_evicts_longest_silent() {
     let engine = world.hosts.at(1);
     assert_eq!(engine.context.counts.snapshot().refused, 0);
     assert_eq!(engine.context.counts.snapshot().conversations_evicted, 2 * MOST as u64 + 1);
-    assert_eq!(engine.outbound.len(), MOST);
+    assert_eq!(engine.conversations.outbound.len(), MOST);
     assert_eq!(engine.routes.get(route).unwrap().sources.len(), MOST);
     assert!(world.conversation(1, MOST * 3).is_some() && world.conversation(1, 1).is_none());
 }
@@ -120,7 +120,7 @@ fn inbound_limit_evicts_from_largest_gateway() {
     assert_eq!(world.delivered(), MOST as u64 + 4, "it was introduced again");
     // The notification of another one was lost.
     let (id, _) = world.conversation(1, 1).unwrap();
-    world.hosts.at(1).outbound.get_mut(id).unwrap().is_known = true;
+    world.hosts.at(1).conversations.outbound.get_mut(id).unwrap().is_known = true;
     world.send_message(1, 1);
     world.send_message(1, 1);
     assert_eq!(world.delivered(), MOST as u64 + 5);
@@ -141,8 +141,8 @@ fn reply_after_long_silence_is_delivered() {
     world.hosts.pass(super::IDLE * 2);
     let now = world.hosts.now;
     let engine = world.hosts.at(4);
-    let id = engine.inbound.ids().next().expect("the conversation ends here still");
-    let server = engine.inbound.get(id).unwrap().to;
+    let id = engine.conversations.inbound.ids().next().expect("the conversation ends here still");
+    let server = engine.conversations.inbound.get(id).unwrap().to;
     engine.take_reply(now, id, DatagramMeta::by(server), b"at last");
     engine.flush();
     world.hosts.exchange();
@@ -206,7 +206,7 @@ fn late_packets_are_dropped_and_counted() {
     assert_eq!(world.hosts.at(1).context.counts.snapshot().stale, 2);
     // The same where they end.
     let engine = world.hosts.at(4);
-    let (remote, conversation) = *engine.inbound_ids.keys().next().unwrap();
+    let (remote, conversation) = *engine.conversations.inbound_ids.keys().next().unwrap();
     engine.note_age(Some(Duration::from_secs(20)));
     engine.deliver(now, remote, conversation, b"late");
     engine.note_age(None);

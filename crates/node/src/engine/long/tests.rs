@@ -64,7 +64,7 @@ impl World {
     fn answer(&mut self, length: usize) -> Option<usize> {
         let (now, by) = (self.hosts.now, DatagramMeta::by(self.server.local_addr().unwrap()));
         let engine = self.hosts.at(4);
-        let id = engine.inbound.ids().next().unwrap();
+        let id = engine.conversations.inbound.ids().next().unwrap();
         engine.take_reply(now, id, by, &vec![9; length]);
         self.hosts.exchange();
         self.hosts.pass(Duration::from_millis(50));
@@ -91,7 +91,7 @@ fn oversized_datagrams_are_counted() {
     // It is sent all the same: the path's limit may have changed.
     assert!(world.ask(1500).is_some());
     assert_eq!(world.hosts.at(1).context.counts.snapshot().too_long, 1);
-    let remote = world.hosts.at(4).inbound.values().next().unwrap().remote;
+    let remote = world.hosts.at(4).conversations.inbound.values().next().unwrap().remote;
     world.limit(4, remote);
     assert!(world.answer(1500).is_some());
     assert_eq!(world.hosts.at(4).context.counts.snapshot().too_long, 1);
@@ -103,7 +103,7 @@ fn long_datagrams_are_fragmented_both_ways() {
     for length in [5000, 100, 1500, 20_000, 60_000] {
         assert_eq!(world.ask(length).map(|got| got.len()), Some(length));
     }
-    let remote = world.hosts.at(4).inbound.values().next().unwrap().remote;
+    let remote = world.hosts.at(4).conversations.inbound.values().next().unwrap().remote;
     world.limit(4, remote);
     for length in [100, 1500, 40_000] {
         assert_eq!(world.answer(length), Some(length));

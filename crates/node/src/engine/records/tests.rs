@@ -79,9 +79,9 @@ impl World {
         while let Ok((length, from)) = self.application.recv_from(&mut buffer) {
             let now = self.hosts.now;
             let remote = self.hosts.at(4);
-            let id = remote.inbound.ids().next().unwrap();
+            let id = remote.conversations.inbound.ids().next().unwrap();
             assert_eq!(
-                remote.inbound.get(id).unwrap().local.address().unwrap().port(),
+                remote.conversations.inbound.get(id).unwrap().local.address().unwrap().port(),
                 from.port()
             );
             let meta = DatagramMeta::by(self.application.local_addr().unwrap());
@@ -177,7 +177,7 @@ fn refused_conversation_is_recorded_with_reason() {
 fn conversation_ends_with_gateway_session() {
     let mut world = World::new(Carriage::DIRECT);
     world.talk(b"any");
-    let peer = world.hosts.at(4).inbound.values().next().unwrap().remote;
+    let peer = world.hosts.at(4).conversations.inbound.values().next().unwrap().remote;
     let now = world.hosts.now;
     world.hosts.at(4).context.sessions.close(peer);
     world.hosts.at(4).dispatch(now);
