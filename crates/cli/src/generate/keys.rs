@@ -33,7 +33,7 @@ const PAGES: [(Kind, &str, &str, &str); 3] = [
     ),
 ];
 
-/// What every page says.
+/// The text that every page begins with.
 const FORMS: &str = "TOML. Unknown keys are errors; each error is one line: the key, its line and \
      what would be right. `tradewind config check` checks files, `tradewind config schema` prints \
      their JSON schema for editors. Spans, sizes and rates are text with a unit: `30 ms`, \

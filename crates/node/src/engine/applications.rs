@@ -84,12 +84,10 @@ impl Engine {
         };
         let is_whole = route.local.tunnel().is_some();
         let class = meta.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
-        let conversation = match route.sources.get(&(meta.answer(), to)) {
-            Some(conversation) => *conversation,
-            None => match self.begin_conversation(now, at, meta.answer(), to) {
-                Some(conversation) => conversation,
-                None => return add(&self.context.counts.refused, 1),
-            },
+        let known = route.sources.get(&(meta.answer(), to)).copied();
+        let begun = known.or_else(|| self.begin_conversation(now, at, meta.answer(), to));
+        let Some(conversation) = begun else {
+            return add(&self.context.counts.refused, 1);
         };
         let Some(outbound) = self.conversations.outbound.get_mut(conversation) else { return };
         let is_known = outbound.note_datagram(now, payload.len());
@@ -110,12 +108,8 @@ impl Engine {
         if !is_known && matches!(message, Message::Datagram { .. }) {
             // With the header of a first message it would be too long, so the conversation is begun
             // by a message of its own.
-            self.send_remote(
-                now,
-                remote,
-                carriage,
-                &Message::Begin { conversation, carriage, to, from },
-            );
+            let begin = Message::Begin { conversation, carriage, to, from };
+            self.send_remote(now, remote, carriage, &begin);
         }
         if self.send_cut(now, (remote, conversation, carriage), (end, class), payload) {
             return;

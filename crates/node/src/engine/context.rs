@@ -1,5 +1,5 @@
-//! What every part of an engine uses while it handles an input: the rules, the counters, and the
-//! way out to neighbours, on which nothing leaves unsealed.
+//! The state that every part of an engine uses while it handles an input: the rules, the counters,
+//! and the sending to neighbours, by which nothing leaves unsealed.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 const RECORDS: usize = 2000;
 const RECORDS_WINDOW: Duration = Duration::from_secs(10);
 
-/// What the parts of one engine share. A call borrows it together with one part.
+/// The state that the parts of one engine share. A call borrows it together with one part.
 pub(crate) struct Context {
     pub(super) config: Arc<NodeConfig>,
     pub(super) counts: Arc<Counts>,

@@ -217,7 +217,7 @@ pub(crate) struct Conversations {
     salt: u16,
 }
 
-/// What became of a delivery.
+/// The outcome of a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
     /// It was delivered, or dropped.

@@ -58,7 +58,7 @@ impl Basis {
     }
 }
 
-/// What became of packets under a label.
+/// The outcome of packets under a label.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Passed {
     /// They were forwarded, or dropped.

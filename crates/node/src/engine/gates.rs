@@ -14,7 +14,7 @@ use super::routes::{Route, Routes};
 use super::tunnel::{TunnelEnd, TunnelLocal, takes_ipv6};
 use crate::interceptor::{Gate, LEAST_IPV6_MTU};
 
-/// What opens and closes gates, borrowed for one call.
+/// The parts that open and close gates, borrowed for one call.
 pub(super) struct Gates<'a> {
     pub(super) routes: &'a Routes,
     pub(super) remotes: &'a Remotes,

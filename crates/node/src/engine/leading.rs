@@ -1,5 +1,5 @@
-//! Where routes lead: at first, when members change, and when another relay is nearer; the legs
-//! that they need; and what ends when rules change.
+//! Leads routes: at first, when members change, and when another relay is nearer. Begins and ends
+//! the legs that they need, and ends what changed rules no longer allow.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -18,7 +18,7 @@ pub(super) const EITHER_PATH: Carriage = Carriage {
     fragment: false,
 };
 
-/// What a message to a remote endpoint needs, borrowed for one call.
+/// The parts that send a message to a remote endpoint, borrowed for one call.
 pub(super) struct Paths<'a> {
     pub(super) context: &'a mut Context,
     pub(super) forwarding: &'a Forwarding,

@@ -64,7 +64,7 @@ struct ReportedRefusal {
     received: Timestamp,
 }
 
-/// What another node refuses.
+/// The subject of another node's refusal.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Refused {
     Path,

@@ -15,7 +15,7 @@ use super::remotes::Remotes;
 use super::routes::{Part, Route, Routes};
 use crate::status::{Direction, FlowStatus};
 
-/// What a report is made of, borrowed for one call.
+/// The parts that a report is made of, borrowed for one call.
 pub(super) struct Reporter<'a> {
     pub(super) context: &'a Context,
     pub(super) forwarding: &'a Forwarding,

@@ -40,7 +40,7 @@ pub struct Basis {
     pub verified: VerifiedGrant,
     /// The destination that the session asks for.
     pub destination: Destination,
-    /// What was dialled for it.
+    /// The address that was dialled for it.
     pub dialled: Dialled,
 }
 
