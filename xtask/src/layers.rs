@@ -175,7 +175,7 @@ fn check_import(name: &str, imported: &str, more: Exceptions) -> Option<String> 
         return Some(format!("imports `{imported}`, which has no layer in xtask's table"));
     };
     let Some(here) = layer_of(name) else {
-        return Some(format!("`{name}` stands outside the house and imports `{imported}`"));
+        return Some(format!("`{name}` is outside the layers and imports `{imported}`"));
     };
     let is_allowed = |exceptions: Exceptions| exceptions.contains(&(name, imported));
     if there < here || is_allowed(EXCEPTIONS) || is_allowed(more) {

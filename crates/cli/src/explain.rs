@@ -89,7 +89,7 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
     table::print(&["path", "why not", "FCT s", "gain s", "more $", "more relays"], &rows, 2)?;
     output::line(
         "Each path is judged alone: this flow moves there, all others stay. Several flows that \
-         move together may fare otherwise.",
+         move together may have another result.",
     )?;
     show_groups(&explanation.groups, most, types)?;
     if let Some(why) = explanation.groups_left_out {

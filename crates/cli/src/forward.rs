@@ -12,7 +12,7 @@ use crate::relay::{Log, start_log};
 
 #[derive(clap::Args)]
 pub(crate) struct ForwardArgs {
-    /// Where TCP comes and where it goes: LISTEN=TO, such as 0.0.0.0:7000=192.0.2.9:443
+    /// Listening address and destination: LISTEN=TO, such as 0.0.0.0:7000=192.0.2.9:443
     #[arg(required = true, value_name = "LISTEN=TO")]
     rules: Vec<ForwardRule>,
     /// The user to go on as when root starts it; `tradewind`, if there is one, when absent

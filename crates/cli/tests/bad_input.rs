@@ -167,7 +167,7 @@ fn demo_checks_its_outputs_before_it_begins() {
 fn bad_keys_and_grants_are_distinguished() {
     let files = Files::new("grants");
     let operator = keygen(&files, "operator", "operator.key");
-    let untrusted = keygen(&files, "operator", "stranger.key");
+    let untrusted = keygen(&files, "operator", "untrusted.key");
     let gateway = keygen(&files, "identity", "gateway.key");
     files.refuses(&["keygen", "identity", "gateway.key"], "File exists");
 

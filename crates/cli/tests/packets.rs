@@ -238,7 +238,7 @@ impl Drop for Line {
     }
 }
 
-/// Starts a relay, a remote and a local gateway, each with its ready message: the near one's first
+/// Starts a relay, a remote and a local gateway, each with its ready message: the local one's first
 /// port goes over the Internet, its second over the relay.
 fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
     let operator = files.run(&["keygen", "operator", "operator.key"]);

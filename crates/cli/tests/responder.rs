@@ -41,6 +41,6 @@ fn responder_logs_ignored_signals_and_samples_refusals() {
     assert!(answer.status.success(), "{answer:?}");
     let log = folder.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("too many callers")).collect();
-    assert!(lines.len() <= 20, "{} lines of {} strangers", lines.len(), connections.len());
+    assert!(lines.len() <= 20, "{} lines of {} callers", lines.len(), connections.len());
     assert!(lines.iter().all(|line| line.contains("source=127.0.0.9")), "{log}");
 }

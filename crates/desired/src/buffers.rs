@@ -133,7 +133,7 @@ mod tests {
     use crate::profile::NamedProfile;
 
     /// Returns a host with Linux's defaults up to 6.15; later kernels have 32 MiB to receive.
-    fn stock() -> HostBuffers {
+    fn default_host() -> HostBuffers {
         HostBuffers {
             tuned_receive: Bytes::new(6 << 20),
             tuned_send: Bytes::new(4 << 20),
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn stock_host_matches_the_planned_window() {
         let window = tradewind_model::leg::DEFAULT_WINDOW;
-        assert!(stock().window() >= window);
+        assert!(default_host().window() >= window);
         let asked = LegProfile { window: Some(window), ..LegProfile::default() };
-        assert_eq!(BufferNeeds::of([&asked]).shortfalls(&stock()), Vec::<String>::new());
+        assert_eq!(BufferNeeds::of([&asked]).shortfalls(&default_host()), Vec::<String>::new());
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
             needs.sysctls(),
             "net.ipv4.tcp_rmem = 4096 131072 1000000000\nnet.ipv4.tcp_wmem = 4096 16384 625000000\n"
         );
-        let shortfalls = needs.shortfalls(&stock());
+        let shortfalls = needs.shortfalls(&default_host());
         assert_eq!(shortfalls.len(), 2, "{shortfalls:?}");
         assert!(
             shortfalls[0].contains("tcp_rmem ends at 6291456 B")
@@ -167,7 +167,7 @@ mod tests {
         let enough = HostBuffers {
             tuned_receive: Bytes::new(1_000_000_000),
             tuned_send: Bytes::new(625_000_000),
-            ..stock()
+            ..default_host()
         };
         assert!(needs.shortfalls(&enough).is_empty());
         assert!(enough.window() >= Bytes::new(500_000_000));
@@ -178,11 +178,11 @@ mod tests {
         let jump = NamedProfile::QuickStart.profile();
         let needs = BufferNeeds::of([&jump]);
         assert_eq!(needs.sysctls(), "net.core.rmem_max = 16000000\nnet.core.wmem_max = 16000000\n");
-        let shortfalls = needs.shortfalls(&stock());
+        let shortfalls = needs.shortfalls(&default_host());
         assert!(
             shortfalls[0].contains("`receive_buffer`") && shortfalls[1].contains("`send_buffer`")
         );
-        let privileged = HostBuffers { set_receive: None, set_send: None, ..stock() };
+        let privileged = HostBuffers { set_receive: None, set_send: None, ..default_host() };
         assert!(needs.shortfalls(&privileged).is_empty());
         assert!(BufferNeeds::default().sysctls().is_empty());
     }

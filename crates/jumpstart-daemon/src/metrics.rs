@@ -45,7 +45,7 @@ impl Metrics {
             let help = "Changes, by what became of them";
             all.register("changes", help, self.outcomes.clone());
             all.register("off", "1 while the kill switch is turned", self.off.clone());
-            let help = "What the program in the kernel reported of connections";
+            let help = "Reports of the program in the kernel about connections";
             all.register("starts", help, self.events.clone());
             let help = "Ended connections, by how they began";
             all.register("connections", help, self.connections.clone());

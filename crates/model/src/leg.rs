@@ -10,8 +10,8 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments, time};
 use crate::tcp::LossResponse;
 
 /// Largest window of a TCP connection of a Linux host as it comes: CP observed 23 Mbit [CP IV-C].
-/// Stock maxima allow little more: `net.ipv4.tcp_rmem` ends at 6 MiB (32 MiB since Linux 6.16), of
-/// which half is window, `tcp_wmem` at 4 MiB, overhead included
+/// Default maxima allow little more: `net.ipv4.tcp_rmem` ends at 6 MiB (32 MiB since Linux 6.16),
+/// of which half is window, `tcp_wmem` at 4 MiB, overhead included
 /// (Documentation/networking/ip-sysctl.rst).
 pub const DEFAULT_WINDOW: Bytes = Bytes::new(2_875_000);
 /// Window between the relays of a two-relay path, where their hosts were set up for it [CP IV-C].

@@ -48,22 +48,22 @@ pub struct FlowOptions {
     /// The assumptions of the choice.
     pub assumed: Assumed,
     /// The packets that are copied to the relays, beside those that are sent with high priority
-    /// ([`Flow::send_vital`]); `None`: all.
+    /// ([`Flow::send_high_priority`]); `None`: all.
     pub copies: Option<Chosen>,
     /// The classifier of each packet that is sent, where packets are chosen: high priority or not.
     pub judge: Option<Judge>,
 }
 
-type IsVital = dyn Fn(&[u8]) -> bool + Send + Sync;
+type IsHighPriority = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 /// A classifier of datagrams: high priority or not.
 #[derive(Clone)]
-pub struct Judge(Arc<IsVital>);
+pub struct Judge(Arc<IsHighPriority>);
 
 impl Judge {
-    /// Returns one that calls `is_vital`, in the thread that sends.
-    pub fn new(is_vital: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_vital))
+    /// Returns one that calls `is_high_priority`, in the thread that sends.
+    pub fn new(is_high_priority: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_high_priority))
     }
 }
 
@@ -253,8 +253,8 @@ impl Flow {
     /// # Errors
     /// [`FlowError`]; the datagram was dropped.
     pub fn send(&self, datagram: &[u8]) -> Result<(), FlowError> {
-        let is_vital = self.judge.as_ref().is_some_and(|judge| judge.0(datagram));
-        self.hand_over(datagram, is_vital)
+        let is_high_priority = self.judge.as_ref().is_some_and(|judge| judge.0(datagram));
+        self.hand_over(datagram, is_high_priority)
     }
 
     /// Sends a datagram with high priority: where not all are copied to the relays, it is
@@ -262,15 +262,15 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::send`].
-    pub fn send_vital(&self, datagram: &[u8]) -> Result<(), FlowError> {
+    pub fn send_high_priority(&self, datagram: &[u8]) -> Result<(), FlowError> {
         self.hand_over(datagram, true)
     }
 
-    fn hand_over(&self, datagram: &[u8], is_vital: bool) -> Result<(), FlowError> {
+    fn hand_over(&self, datagram: &[u8], is_high_priority: bool) -> Result<(), FlowError> {
         if datagram.len() > MOST_BYTES {
             return Err(FlowError::TooLong(datagram.len()));
         }
-        match self.mailbox.put(datagram, is_vital) {
+        match self.mailbox.put(datagram, is_high_priority) {
             Put::Waits { is_first: true } => {
                 self.commands.send(Command::Collect { flow: self.number })
             }

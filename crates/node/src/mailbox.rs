@@ -51,7 +51,7 @@ struct Inside {
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
     /// Set if the application has marked it as high priority.
-    pub(crate) is_vital: bool,
+    pub(crate) is_high_priority: bool,
 }
 
 /// The result of queueing a datagram.
@@ -83,7 +83,7 @@ impl Mailbox {
     }
 
     /// Queues a datagram for the worker; for the flow.
-    pub(crate) fn put(&self, datagram: &[u8], is_vital: bool) -> Put {
+    pub(crate) fn put(&self, datagram: &[u8], is_high_priority: bool) -> Put {
         let mut inside = self.lock();
         if let Some(why) = inside.end {
             return Put::Ended(why);
@@ -91,7 +91,7 @@ impl Mailbox {
         if inside.outgoing.len() == MOST_DATAGRAMS {
             return Put::Full;
         }
-        inside.outgoing.push(Outgoing { bytes: datagram.to_vec(), is_vital });
+        inside.outgoing.push(Outgoing { bytes: datagram.to_vec(), is_high_priority });
         Put::Waits { is_first: inside.outgoing.len() == 1 }
     }
 

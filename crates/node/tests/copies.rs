@@ -243,7 +243,7 @@ fn program_chooses_copies() {
     world.wire.lose_each(node.address(), 1);
     let [judged, others] = mix(next, send);
     let marked = next + 200;
-    flow.send_vital(&rtp(marked, LONG, false)).unwrap();
+    flow.send_high_priority(&rtp(marked, LONG, false)).unwrap();
     next = marked + 1;
     world.until(
         "chosen ones",

@@ -228,7 +228,7 @@ fn local_host_is_named(row: &Row) {
 /// Most datagrams that were sent before a count and intercepted after it.
 const IN_FLIGHT: usize = 100;
 
-/// The remote gateway's path to the client leads through the near one, which intercepts packets to
+/// The remote gateway's path to the client leads through the local one, which intercepts packets to
 /// it; and so does the client's path to the server through the remote one.
 fn returned_go_on(row: &Row) {
     let at_client = services(&row.client);

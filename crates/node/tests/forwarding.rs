@@ -336,9 +336,9 @@ fn workers_report_thread_and_counts() {
     let names: Vec<_> = node.workers().iter().map(|worker| name(worker.thread)).collect();
     assert_eq!(names, ["packets-0\n", "packets-1\n"]);
     // The kernel gives one worker all datagrams from one port.
-    let stranger = UdpSocket::bind(loopback()).unwrap();
+    let unknown = UdpSocket::bind(loopback()).unwrap();
     for _ in 0..10 {
-        stranger.send_to(b"who is there?", node.address()).unwrap();
+        unknown.send_to(b"who is there?", node.address()).unwrap();
     }
     let begun = Instant::now();
     while node.snapshot().received < 10 {

@@ -3,7 +3,7 @@
 //! own; the gateways are processes, which are ended and killed.
 //!
 //! The local gateway's host translates addresses, so that the source which the server sees shows a
-//! datagram's path: with the client's own address it was carried, with the near host's it took the
+//! datagram's path: with the client's own address it was carried, with the local host's it took the
 //! original path.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]

@@ -27,7 +27,7 @@ const TEST: &str = "tunnelled_packets_survive_failures";
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
 const REMOTE: &str = "10.89.2.1:9000";
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
-/// More bytes than the remote host's link to the near one takes in one packet.
+/// More bytes than the remote host's link to the local one takes in one packet.
 const BYTES: usize = 100_000;
 const MTU: usize = 1400;
 
@@ -184,7 +184,7 @@ fn pieces_here() -> [u64; 2] {
 }
 
 /// Conversations of one age: a connection and datagrams, by family, of the client; a connection of
-/// the near host itself to the remote one.
+/// the local host itself to the remote one.
 struct Talks {
     streams: Vec<TcpStream>,
     sockets: Vec<UdpSocket>,

@@ -336,7 +336,7 @@ proptest! {
         let (from, to, bytes) = place.get(&cast.wire).clone();
         let before = states(&cast);
         match kind {
-            // A stranger repeats another peer's message.
+            // An outsider repeats another peer's message.
             0 => cast.hand_over(Peer(9999), to, &bytes),
             // The end is truncated, so that it is no message any more.
             1 => {

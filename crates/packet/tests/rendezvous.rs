@@ -326,8 +326,8 @@ fn expired_messages_are_counted() {
 fn mailbox_belongs_to_owner_until_acknowledged() {
     let mut message_store = MessageStore::new(roomy(), 1);
     BulkSender { from: 1, to: 4, next: 0 }.deposit_many(at(0), &mut message_store, 5).unwrap();
-    let stranger = waiting(&mut message_store, 5);
-    assert_eq!((stranger.0.len(), stranger.1.left), (0, 0));
+    let outsider = waiting(&mut message_store, 5);
+    assert_eq!((outsider.0.len(), outsider.1.left), (0, 0));
     assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
     assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
     let mut collect = Collect { epoch: 1, ..first_question(2) };

@@ -170,7 +170,7 @@ impl Router {
 
     /// Returns the relay nearest to the source and the one nearest to the destination.
     ///
-    /// Where one relay is nearest to both, one end takes its second nearest: the end for which that
+    /// If one relay is nearest to both, one end takes its second nearest: the end for which that
     /// adds least. `None` with fewer than two usable relays.
     fn nearest(&self) -> Option<(usize, usize)> {
         let two_nearest = |rtts: &[Option<Duration>]| {

@@ -4,7 +4,7 @@
 //! a third host. Everything a caller can use is bounded ([`ResponderConfig`]); a connection that is
 //! not yet part of a test has 5 s, 1 KiB and one of [`MAX_PENDING`] places, of which the source
 //! that holds most loses its oldest for the next. There is no default address: to open a responder
-//! to a network is explicit, and it needs a secret where strangers can reach it.
+//! to a network is explicit, and it needs a secret where others can reach it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,10 +1,11 @@
 //! The time without progress after which a connection of a striped leg counts as stalled.
 //!
-//! That time passes between two acknowledgements of frames by the far relay, while the connection
-//! carries some. TCP mends a loss within its retransmission timeout, and a second one within twice
-//! as much again; the frame then still takes its time on the wire, behind the data given to the
-//! kernel before it. A connection that is silent for longer has more than a loss to mend, so its
-//! frames are sent over others as well. A wrong guess costs bytes that are sent twice, no more.
+//! That time passes between two acknowledgements of frames by the remote relay, while the
+//! connection carries some. TCP mends a loss within its retransmission timeout, and a second one
+//! within twice as much again; the frame then still takes its time on the wire, behind the data
+//! given to the kernel before it. A connection that is silent for longer has more than a loss to
+//! mend, so its frames are sent over others as well. A wrong guess costs bytes that are sent twice,
+//! no more.
 
 use tradewind_units::{Bandwidth, Bytes, Duration};
 

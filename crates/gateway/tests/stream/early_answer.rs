@@ -22,7 +22,7 @@ const READ_FIRST: usize = 64 << 10;
 
 /// Starts a server that answers each upload with `answer` long before its end, and closes with the
 /// rest unread.
-fn impatient(answer: Vec<u8>) -> SocketAddr {
+fn early_answerer(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -82,7 +82,7 @@ fn assert_answered(chain: &Chain, answer: &[u8], ready: impl Fn()) {
 #[test]
 fn early_answer_arrives_directly() {
     let answer = content(300);
-    let chain = Chain::new(0, impatient(answer.clone()));
+    let chain = Chain::new(0, early_answerer(answer.clone()));
     assert_answered(&chain, &answer, || {});
 }
 
@@ -90,7 +90,7 @@ fn early_answer_arrives_directly() {
 fn early_answer_arrives_over_three_legs() {
     for length in [300, 100_000] {
         let answer = content(length);
-        let chain = Chain::new(3, impatient(answer.clone()));
+        let chain = Chain::new(3, early_answerer(answer.clone()));
         assert_answered(&chain, &answer, || {});
     }
 }
@@ -106,7 +106,7 @@ fn early_answer_arrives_over_striped_legs() {
         config
     };
     let relays: Vec<_> = (0..3).map(|_| Running::relay(&striping())).collect();
-    let chain = Chain::of(relays, impatient(answer.clone()));
+    let chain = Chain::of(relays, early_answerer(answer.clone()));
     assert_answered(&chain, &answer, || {
         let striped = |relay: usize| chain.relays[relay].handle.snapshot().striped_connections;
         wait_for("both legs to be striped", || striped(0) == 4 && striped(2) == 4);

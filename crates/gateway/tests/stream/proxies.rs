@@ -118,9 +118,9 @@ fn pipelined_socks5_client_loses_nothing() {
     let mut stream = connect(proxy.socks5());
     let mut all = vec![5, 1, 0];
     all.extend(socks_request(to));
-    all.extend(b"impatient");
+    all.extend(b"earlydata");
     send(&mut stream, &all);
-    assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
+    assert_eq!(served.join().unwrap(), (9, hash(b"earlydata")));
 }
 
 /// A relay's reply that a path is open travels with the destination's first data; here there is
@@ -130,13 +130,13 @@ fn early_client_gets_the_reply() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = connect(proxy.socks5());
-    let all = [&[5, 1, 0], socks_request(to).as_slice(), b"impatient"].concat();
+    let all = [&[5, 1, 0], socks_request(to).as_slice(), b"earlydata"].concat();
     stream.write_all(&all).unwrap();
     let mut answers = [0; 12];
     stream.read_exact(&mut answers).unwrap();
     assert_eq!((answers[1], answers[3]), (0, 0));
     drop(stream);
-    assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
+    assert_eq!(served.join().unwrap(), (9, hash(b"earlydata")));
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn early_connect_client_loses_nothing() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = connect(proxy.connect());
-    let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\nimpatient");
+    let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\nearlydata");
     send(&mut stream, request.as_bytes());
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
+    assert_eq!(served.join().unwrap(), (9, hash(b"earlydata")));
 }
 
 /// Starts a destination that answers any number of HTTP requests with `body`.

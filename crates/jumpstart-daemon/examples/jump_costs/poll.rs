@@ -184,11 +184,11 @@ pub(crate) fn hold(pairs: &str) {
         let last = u8::try_from(1 + number % ADDRESSES).expect("below 256");
         let address = Ipv4Addr::new(127, 0, 1, last);
         let mut near = TcpStream::connect((address, port)).expect("loopback connects");
-        let (mut far, _) = listener.accept().expect("it is accepted");
+        let (mut remote, _) = listener.accept().expect("it is accepted");
         // Gives the connection a rate and a round-trip time.
         near.write_all(&[7; 1000]).expect("it takes some bytes");
-        far.read_exact(&mut [0; 1000]).expect("they come");
-        ends.push((near, far));
+        remote.read_exact(&mut [0; 1000]).expect("they come");
+        ends.push((near, remote));
     }
     println!("ready");
     std::io::stdout().flush().expect("somebody listens");

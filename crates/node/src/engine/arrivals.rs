@@ -14,7 +14,7 @@ use tradewind_units::Duration;
 use super::Engine;
 use super::accounting::Role;
 use super::ends::{Carrier, Choice};
-use super::long::UNTOLD_WAIT;
+use super::long::DEFAULT_WAIT;
 use super::paths::Paths;
 use super::reports::Reporter;
 use super::services::Reopened;
@@ -338,7 +338,7 @@ impl Engine {
             self.conversations.notify_if_released(&mut self.context, peer, conversation);
             return add(&self.context.counts.dropped, 1);
         };
-        let wait = carriage.worth().unwrap_or(UNTOLD_WAIT);
+        let wait = carriage.worth().unwrap_or(DEFAULT_WAIT);
         match self.fragments.add(now.steady, (peer, conversation), piece, wait) {
             Joined::Whole(datagram) => {
                 add(&self.context.counts.joined, 1);

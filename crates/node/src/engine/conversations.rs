@@ -50,12 +50,12 @@ pub(crate) struct DatagramMeta {
     /// The hops that it had left, where that matters.
     pub(crate) hops: Option<u8>,
     /// Set if the application has marked it as high priority.
-    pub(crate) is_vital: bool,
+    pub(crate) is_high_priority: bool,
 }
 
 impl DatagramMeta {
     pub(crate) fn by(source: SocketAddr) -> Self {
-        Self { source, at: None, went_to: None, dscp: None, hops: None, is_vital: false }
+        Self { source, at: None, went_to: None, dscp: None, hops: None, is_high_priority: false }
     }
 
     /// Returns where a reply goes, and the address that it leaves from.
@@ -72,7 +72,7 @@ impl DatagramMeta {
     ) -> Class {
         let Some(Chosen { rules, .. }) = chosen else { return Class::Normal };
         rules.class(&Seen {
-            is_marked: self.is_vital,
+            is_marked: self.is_high_priority,
             ip: is_whole.then_some(payload),
             datagram: (!is_whole).then_some(payload),
             port: Some(to.port()),

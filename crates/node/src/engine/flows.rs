@@ -88,8 +88,8 @@ impl Engine {
         let Some(Local::Flow(held)) = local else { return };
         let mut datagrams = std::mem::take(&mut self.collected);
         held.0.collect(&mut datagrams);
-        for Outgoing { bytes, is_vital } in &datagrams {
-            let meta = DatagramMeta { is_vital: *is_vital, ..DatagramMeta::by(to) };
+        for Outgoing { bytes, is_high_priority } in &datagrams {
+            let meta = DatagramMeta { is_high_priority: *is_high_priority, ..DatagramMeta::by(to) };
             match (route, inbound) {
                 (Some(id), _) => self.take_application(now, id, meta, bytes),
                 (None, Some(id)) => self.take_reply(now, id, meta, bytes),

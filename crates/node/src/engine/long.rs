@@ -17,7 +17,7 @@ use crate::counts::add;
 
 /// Time that fragments are waited for where no latency budget is set. Chosen: a round trip around
 /// the world, and one more for recovery.
-pub(super) const UNTOLD_WAIT: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 /// Interval of log lines about datagrams that are too long. Chosen: an application sends many of
 /// them.
 const LENGTH_LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -74,12 +74,12 @@ impl Fragments {
         payload: &[u8],
     ) -> bool {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let ways = DatagramPaths::of(remote, carriage, end);
-        if !paths.remotes.has_to_be_cut(now, (ways, carriage), around + payload.len()) {
+        let datagram_paths = DatagramPaths::of(remote, carriage, end);
+        if !paths.remotes.has_to_be_cut(now, (datagram_paths, carriage), around + payload.len()) {
             return false;
         }
         let served = services.ends.sizing_service(carriage.service, end);
-        let most = paths.remotes.most_of_piece(now, ways, relay_bytes(served));
+        let most = paths.remotes.most_of_piece(now, datagram_paths, relay_bytes(served));
         let number = self.next_cut;
         let Some(pieces) = cut(number, payload, most) else { return false };
         self.next_cut = number.wrapping_add(1);

@@ -79,7 +79,7 @@ impl Row {
 }
 
 /// Runs the only test of a file without harness, on hosts that `make` creates; it is skipped with a
-/// message where there can be none. A child process runs as a gateway, a near one with a grant for
+/// message where there can be none. A child process runs as a gateway, a local one with a grant for
 /// `destinations`.
 pub fn run_test<H>(
     name: &str,
@@ -110,9 +110,9 @@ pub fn connected_to(server: &str) -> UdpSocket {
     socket
 }
 
-/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for
-/// `destinations`. With a `[relay]` in place of its parts it is a relay. For each line of its input
-/// the gateway hands over to another.
+/// Runs as a gateway until its input ends, if this process is to be one; a local one has a grant
+/// for `destinations`. With a `[relay]` in place of its parts it is a relay. For each line of its
+/// input the gateway hands over to another.
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();

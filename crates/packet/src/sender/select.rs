@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn syn_segments_are_vital() {
+    fn syn_segments_have_high_priority() {
         let class = |flags| {
             let packet = ipv4(TCP, 0, &tcp(flags));
             all().class(&Seen { ip: Some(&packet), ..Seen::default() })

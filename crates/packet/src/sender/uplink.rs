@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn last_quarter_is_reserved_for_vital() {
+    fn last_quarter_is_reserved_for_high_priority() {
         let mut uplink = uplink(8_000);
         assert_eq!(bears(&mut uplink, Class::Normal), 6);
         assert_eq!(bears(&mut uplink, Class::High), 2);

@@ -11,21 +11,21 @@ use crate::cast::{self, ENDPOINT, Pair, RELAY, at, link, opened, sealed, transmi
 use crate::script::Script;
 
 /// The port of a sender without keys.
-const STRANGER: u16 = 6666;
+const OUTSIDER: u16 = 6666;
 /// The length of passed datagrams, whose bodies are one byte.
 const SEGMENT: usize = PASSED_BYTES + 1;
 
-/// Carries the datagrams that a machine sends; returns the bytes that the stranger gets.
+/// Carries the datagrams that a machine sends; returns the bytes that the outsider gets.
 fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -> usize {
-    let mut to_stranger = 0;
+    let mut to_outsider = 0;
     for mut transmit in transmits(machine) {
-        if transmit.link == link(STRANGER) {
-            to_stranger += transmit.bytes.len();
+        if transmit.link == link(OUTSIDER) {
+            to_outsider += transmit.bytes.len();
         } else {
             other.handle_datagram(at(millis), link(from), &mut transmit.bytes);
         }
     }
-    to_stranger
+    to_outsider
 }
 
 /// Passed datagrams that the endpoint has sent, one behind the other, and the places of those that
@@ -61,7 +61,7 @@ impl Trains {
     fn noise(pair: &mut Pair, script: &mut Script<'_>, millis: u64) -> usize {
         let (length, segment) = (script.byte(), script.byte().max(1));
         let noise = script.bytes(length);
-        let when = (millis, link(STRANGER));
+        let when = (millis, link(OUTSIDER));
         assert_eq!(Self::admitted(&mut pair.relay, when, noise, segment), [0; 0]);
         noise.len()
     }
@@ -78,7 +78,7 @@ impl Trains {
     }
 
     /// Delivers some of the sent datagrams, perhaps again, perhaps one with another header or body;
-    /// returns how many bytes come from the stranger.
+    /// returns how many bytes come from the outsider.
     fn deliver(
         &mut self,
         pair: &mut Pair,
@@ -100,12 +100,12 @@ impl Trains {
             assert_ne!(Some(place), altered, "what was altered passed");
             assert!(self.admitted.insert(first + place), "datagram {} passed twice", first + place);
         }
-        if from == link(STRANGER) { train.len() } else { 0 }
+        if from == link(OUTSIDER) { train.len() } else { 0 }
     }
 }
 
-/// Runs an established session among strangers' noise, altered, repeated and late datagrams. In any
-/// case only sealed datagrams are opened, and only passed ones admitted, each once, and a stranger
+/// Runs an established session among outsiders' noise, altered, repeated and late datagrams. In any
+/// case only sealed datagrams are opened, and only passed ones admitted, each once, and an outsider
 /// gets no more bytes than it sent. Returns the outcomes.
 pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
     let mut pair = Pair::established();
@@ -118,7 +118,7 @@ pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
             break;
         }
         let operation = script.byte();
-        let from = if operation & 0x80 == 0 { link(ENDPOINT) } else { link(STRANGER) };
+        let from = if operation & 0x80 == 0 { link(ENDPOINT) } else { link(OUTSIDER) };
         match operation % 8 {
             0 | 1 => {
                 let length = 2 * script.byte();
@@ -126,7 +126,7 @@ pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
                 asked += noise.len();
                 let target =
                     if operation.is_multiple_of(8) { &mut pair.relay } else { &mut pair.endpoint };
-                assert_eq!(opened(target, at(millis), link(STRANGER), noise), None);
+                assert_eq!(opened(target, at(millis), link(OUTSIDER), noise), None);
             }
             2 if pair.endpoint.is_open(pair.peer) => {
                 let mut payload = vec![0; script.byte()];
@@ -135,7 +135,7 @@ pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
             }
             3 if !sent.is_empty() => {
                 let which = script.byte() % sent.len();
-                asked += if from == link(STRANGER) { sent[which].len() } else { 0 };
+                asked += if from == link(OUTSIDER) { sent[which].len() } else { 0 };
                 if let Some(payload) = opened(&mut pair.relay, at(millis), from, &sent[which]) {
                     assert!(payload.ends_with(&(which as u32).to_be_bytes()));
                     assert!(delivered.insert(which), "datagram {which} passed twice");
@@ -147,7 +147,7 @@ pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
                 let place = script.byte() % datagram.len();
                 datagram[place] ^= script.byte().max(1) as u8;
                 asked += datagram.len();
-                assert_eq!(opened(&mut pair.relay, at(millis), link(STRANGER), &datagram), None);
+                assert_eq!(opened(&mut pair.relay, at(millis), link(OUTSIDER), &datagram), None);
             }
             6 if operation & 0x40 != 0 => {
                 asked += Trains::noise(&mut pair, &mut script, millis);

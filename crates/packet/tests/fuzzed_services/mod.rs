@@ -1,5 +1,5 @@
 //! The machines of the packet services under any script: packets, losses and delays on the legs
-//! between them, peers and strangers that repeat, alter and invent messages, relays that restart.
+//! between them, peers and outsiders that repeat, alter and invent messages, relays that restart.
 //! The properties that must hold are in [`model`].
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -25,7 +25,7 @@ use crate::script::Script;
 use model::Model;
 
 /// A peer with a session that belongs to no flow.
-pub(crate) const STRANGER: Peer = Peer(9999);
+pub(crate) const OUTSIDER: Peer = Peer(9999);
 /// The most operations of one script.
 const MOST_OPERATIONS: usize = 200;
 
@@ -139,7 +139,7 @@ impl World {
         self.cast.settle(&mut |from, to, _| network.fate(from, to));
     }
 
-    /// Returns a member of the cast, or a stranger.
+    /// Returns a member of the cast, or an outsider.
     fn anybody(&self, script: &mut Script<'_>) -> Peer {
         let flow = script.byte() as u64;
         match flow % 5 {
@@ -147,24 +147,24 @@ impl World {
             1 => receiver_of(flow / 5 % self.setting.flows),
             2 => INGRESS,
             3 => EGRESS,
-            _ => STRANGER,
+            _ => OUTSIDER,
         }
     }
 
     /// Returns a member of the cast.
     fn a_machine(&self, script: &mut Script<'_>) -> Peer {
         match self.anybody(script) {
-            STRANGER => EGRESS,
+            OUTSIDER => EGRESS,
             peer => peer,
         }
     }
 
-    /// Hands over a message of `from`; strangers get no answer.
+    /// Hands over a message of `from`; outsiders get no answer.
     fn inject(&mut self, from: Peer, to: Peer, bytes: &[u8]) {
         let before = self.cast.wire.len();
         self.cast.hand_over(from, to, bytes);
         self.settle();
-        assert!(from != STRANGER || self.cast.wire.len() == before, "an answer to a stranger");
+        assert!(from != OUTSIDER || self.cast.wire.len() == before, "an answer to an outsider");
     }
 
     /// Returns a message that was sent before; a recent one more often than an old one.

@@ -96,10 +96,10 @@ fn both_identities_are_accepted_during_change() {
 fn unknown_relay_key_gets_silence_under_load() {
     let limits = Limits { handshakes: 0, ..Limits::default() };
     let mut relay = machine(relay(), &[], limits, 12);
-    let mut stranger = machine(endpoint(), &[], Limits::default(), 11);
+    let mut outsider = machine(endpoint(), &[], Limits::default(), 11);
     let wrong = IdentityKey::from_entropy([7; 32]).public();
-    stranger.connect(at(0), wrong, link(RELAY), None).unwrap();
-    let mut bytes = transmits(&mut stranger)[0].bytes.clone();
+    outsider.connect(at(0), wrong, link(RELAY), None).unwrap();
+    let mut bytes = transmits(&mut outsider)[0].bytes.clone();
     relay.handle_datagram(at(1), link(ENDPOINT), &mut bytes);
     assert!(transmits(&mut relay).is_empty());
     assert_eq!(drops(&relay, DropReason::FirstTag), 1);

@@ -301,7 +301,7 @@ fn endpoints_seal_end_to_end() {
     assert_eq!(drops(&pair.relay, DropReason::AuthenticationFailed), 1);
 }
 
-/// Returns all that a stranger could observe, reset before each try.
+/// Returns all that an outsider could observe, reset before each try.
 fn watched(machine: &mut Sessions) -> (usize, Vec<Event>, usize) {
     (machine.len(), events(machine), transmits(machine).len())
 }

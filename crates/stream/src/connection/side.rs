@@ -81,7 +81,7 @@ impl Side<'_> {
             Self::ReadEnabled(connection) => Ok(connection),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
             Self::Lent(_) | Self::ReadPaused(..) => {
-                unreachable!("a session's own socket, which is heard")
+                unreachable!("a session's own socket, whose reads are enabled")
             }
         }
     }

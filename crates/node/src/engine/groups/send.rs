@@ -84,9 +84,9 @@ impl Group {
     ) {
         for member in &self.members {
             let Some((remote, to)) = end_of_member(routes, *member) else { continue };
-            let ways = self.paths_to(remote);
+            let datagram_paths = self.paths_to(remote);
             let known = (&*paths.context, &*paths.remotes);
-            if fragments.note_if_too_long(known, now, (ways, to), (around, bytes)) {
+            if fragments.note_if_too_long(known, now, (datagram_paths, to), (around, bytes)) {
                 return;
             }
         }
@@ -154,8 +154,10 @@ impl Group {
     ) -> Message<'a> {
         let (carriage, from) = (self.carriage, None);
         if !self.known.contains(&(conversation, remote)) {
-            let ways = self.paths_to(remote);
-            let fits = |bytes: usize| paths.remotes.fits(now, ways, around + bytes + payload.len());
+            let datagram_paths = self.paths_to(remote);
+            let fits = |bytes: usize| {
+                paths.remotes.fits(now, datagram_paths, around + bytes + payload.len())
+            };
             if fits(FIRST_BYTES) || !fits(DATAGRAM_BYTES) {
                 return Message::First { conversation, carriage, to, from, payload };
             }
