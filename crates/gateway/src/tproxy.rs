@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 
 use tradewind_config::{GatewayConfig, Tproxy};
-use tradewind_net::interception::{Capture, Interception, make_transparent};
+use tradewind_net::interception::{AddressRange, Capture, Interception, make_transparent};
 use tradewind_stream::StreamError;
 use tradewind_stream::process::server::Server;
 use tradewind_stream::resolver::Lookups;
@@ -47,8 +47,8 @@ pub(super) fn intercept(
             make_transparent(&listener.1)?;
         }
         let destination = |rule: &tradewind_grant::DestinationRule| {
-            let (base, bits) = rule.range()?;
-            Some((base, bits, rule.ports()))
+            let (base, prefix_bits) = rule.range()?;
+            Some(AddressRange { base, prefix_bits, ports: rule.ports() })
         };
         let capture = Capture {
             destinations: tproxy.destinations.iter().filter_map(destination).collect(),

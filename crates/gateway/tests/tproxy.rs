@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::{Running, patient, wait_for};
 use tradewind_config::GatewayConfig;
 use tradewind_gateway::Gateway;
-use tradewind_net::interception::{Capture, Interception, make_transparent};
+use tradewind_net::interception::{AddressRange, Capture, Interception, make_transparent};
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::privileges::{Account, Capability, become_user, is_root, keep_only};
@@ -318,7 +318,11 @@ impl Hosts {
             let listener = TcpListener::bind(support::loopback()).unwrap();
             make_transparent(&listener).unwrap();
             let capture = Capture {
-                destinations: vec![("10.88.1.0".parse().unwrap(), 24, 9000..=9000)],
+                destinations: vec![AddressRange {
+                    base: "10.88.1.0".parse().unwrap(),
+                    prefix_bits: 24,
+                    ports: 9000..=9000,
+                }],
                 listeners: vec![listener.local_addr().unwrap()],
                 local_output: true,
             };

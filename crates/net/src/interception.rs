@@ -70,11 +70,22 @@ pub const CARRIED_HOPS: u8 = 48;
 /// answers begins with 64 or more and is not farther than 47 hops.
 pub const ANSWERED_HOPS: u8 = 64 - CARRIED_HOPS;
 
+/// Addresses with a common prefix, and ports of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressRange {
+    /// An address with the prefix.
+    pub base: IpAddr,
+    /// The prefix's length.
+    pub prefix_bits: u8,
+    /// The ports.
+    pub ports: RangeInclusive<u16>,
+}
+
 /// The traffic to intercept, and the listeners for it.
 #[derive(Debug, Clone)]
 pub struct Capture {
-    /// Destinations: prefixes and ports.
-    pub destinations: Vec<(IpAddr, u8, RangeInclusive<u16>)>,
+    /// Destinations.
+    pub destinations: Vec<AddressRange>,
     /// Transparent listeners on addresses of this host, for IPv4 and for IPv6.
     pub listeners: Vec<SocketAddr>,
     /// True if this host's own traffic is intercepted, too.
@@ -126,8 +137,8 @@ impl Interception {
     ///
     /// # Errors
     /// As [`Interception::set`].
-    pub fn set_for_answers(sources: &[(IpAddr, u8, RangeInclusive<u16>)]) -> Result<Self> {
-        let is_there = |is_v6| sources.iter().any(|at| at.0.is_ipv6() == is_v6);
+    pub fn set_for_answers(sources: &[AddressRange]) -> Result<Self> {
+        let is_there = |is_v6| sources.iter().any(|at| at.base.is_ipv6() == is_v6);
         Self::set_chains([false, true].map(is_there), |mark| datagrams::answers(sources, mark))
     }
 
@@ -320,8 +331,8 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
         ),
     ]);
     if capture.local_output {
-        let begins = |at: &(IpAddr, u8, RangeInclusive<u16>)| {
-            let (place, is_fresh) = (place(at), is_fresh(at.0));
+        let begins = |at: &AddressRange| {
+            let (place, is_fresh) = (place(at), is_fresh(at.base));
             format!(
                 "{place} {IS_FELT} tcp flags & (syn | ack) == syn {is_fresh} ct mark set {mark:#x}"
             )
@@ -350,9 +361,9 @@ fn is_fresh(to: IpAddr) -> String {
     format!("{} > {CARRIED_HOPS}", if to.is_ipv4() { "ip ttl" } else { "ip6 hoplimit" })
 }
 
-fn place((base, bits, ports): &(IpAddr, u8, RangeInclusive<u16>)) -> String {
+fn place(AddressRange { base, prefix_bits, ports }: &AddressRange) -> String {
     let family = if base.is_ipv4() { "ip" } else { "ip6" };
-    format!("{family} daddr {base}/{bits} tcp dport {}-{}", ports.start(), ports.end())
+    format!("{family} daddr {base}/{prefix_bits} tcp dport {}-{}", ports.start(), ports.end())
 }
 
 #[cfg(test)]
@@ -375,8 +386,12 @@ mod tests {
     fn listener_per_family_and_optional_own_traffic() {
         let capture = Capture {
             destinations: vec![
-                ([198, 51, 100, 0].into(), 24, 443..=443),
-                ("2001:db8::".parse().unwrap(), 32, 1..=65535),
+                AddressRange { base: [198, 51, 100, 0].into(), prefix_bits: 24, ports: 443..=443 },
+                AddressRange {
+                    base: "2001:db8::".parse().unwrap(),
+                    prefix_bits: 32,
+                    ports: 1..=65535,
+                },
             ],
             listeners: vec!["127.0.0.1:7080".parse().unwrap(), "[::1]:7080".parse().unwrap()],
             local_output: false,

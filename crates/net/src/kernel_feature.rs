@@ -13,7 +13,7 @@ use tradewind_units::{Bandwidth, Bytes, Segments};
 use crate::clock::monotonic;
 use crate::error::{NetError, Result};
 use crate::initial_window::{InitialWindow, InitialWindows};
-use crate::interception::{Capture, Interception, make_transparent};
+use crate::interception::{AddressRange, Capture, Interception, make_transparent};
 use crate::jumpstart::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
 use crate::nft::Forwarding;
@@ -259,7 +259,8 @@ fn tproxy() -> Result<String> {
     make_transparent(&listener)?;
     let here = listener.local_addr().map_err(refused("read an address"))?;
     // An address for documentation (RFC 5737), which no host has.
-    let destinations = vec![([192, 0, 2, 3].into(), 32, 1..=1)];
+    let destinations =
+        vec![AddressRange { base: [192, 0, 2, 3].into(), prefix_bits: 32, ports: 1..=1 }];
     Interception::set(&Capture { destinations, listeners: vec![here], local_output: false })?;
     Ok("rules that lead connections to a listener were set and removed".to_owned())
 }

@@ -7,15 +7,15 @@
 //! them starts programs, so a thread of its own does it, and another one renews those in force
 //! meanwhile.
 
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use ipnet::IpNet;
 use tradewind_grant::DestinationRule;
 use tradewind_net::NetError;
-use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Shortfall, Watchdog};
+use tradewind_net::interception::{
+    AddressRange, Capture, Detour, Interception, Keeper, Shortfall, Watchdog,
+};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::periodic::Periodic;
 use tradewind_units::Duration;
@@ -46,15 +46,12 @@ pub(crate) struct Gate {
 enum Redirect {
     Datagrams(Capture),
     /// Replies to datagrams that are sent under others' addresses.
-    Answers(Vec<Range>),
+    Answers(Vec<AddressRange>),
     Packets {
         device: String,
         ranges: Vec<IpNet>,
     },
 }
-
-/// Addresses with a common prefix, and ports, in the form of the kernel's interface.
-type Range = (IpAddr, u8, RangeInclusive<u16>);
 
 impl Gate {
     pub(crate) fn of_datagrams(capture: Capture) -> Self {
@@ -321,10 +318,10 @@ pub(crate) fn range_of(rule: &DestinationRule) -> Option<IpNet> {
 }
 
 /// Returns the rules that are ranges, in the form of the kernel's interface.
-pub(crate) fn ranges(rules: &[DestinationRule]) -> Vec<Range> {
+pub(crate) fn ranges(rules: &[DestinationRule]) -> Vec<AddressRange> {
     let range = |rule: &DestinationRule| {
-        let (base, bits) = rule.range()?;
-        Some((base, bits, rule.ports()))
+        let (base, prefix_bits) = rule.range()?;
+        Some(AddressRange { base, prefix_bits, ports: rule.ports() })
     };
     rules.iter().filter_map(range).collect()
 }

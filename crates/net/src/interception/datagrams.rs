@@ -5,10 +5,9 @@
 //! than the rules. Connection tracking is bypassed for all of them: with an entry, a conversation
 //! that is no longer intercepted would be forwarded untranslated by a host that does NAT.
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
+use std::net::SocketAddr;
 
-use super::{Capture, OWN_MARK, is_fresh, watchdog};
+use super::{AddressRange, Capture, OWN_MARK, is_fresh, watchdog};
 
 /// Bypasses connection tracking for datagrams that this host's gateway sends from foreign
 /// addresses. It intercepts nothing, and holds with or without heartbeats: a process that resumes
@@ -28,9 +27,6 @@ pub(super) fn fitting(name: &str, most: u16) -> String {
     let longest = most.saturating_add(UDP_HEADER);
     format!("flush set inet {name} fitting; add element inet {name} fitting {{ 0-{longest} }}")
 }
-
-/// A prefix, given by address and length, and ports.
-type Place = (IpAddr, u8, RangeInclusive<u16>);
 
 /// Returns the chains that intercept `capture` and mark it.
 pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
@@ -77,7 +73,7 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
 }
 
 /// Returns the chains that deliver datagrams to transparent sockets on the addresses `sources`.
-pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
+pub(super) fn answers(sources: &[AddressRange], mark: u32) -> Vec<String> {
     let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
     let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
     let accept_replies =
@@ -123,14 +119,15 @@ fn each(places: &[String], verdict: &str) -> String {
     places.iter().map(|place| format!("{place} {verdict}")).collect::<Vec<_>>().join("; ")
 }
 
-fn place(address: &str, port: &str, (base, bits, ports): &Place) -> String {
+fn place(address: &str, port: &str, range: &AddressRange) -> String {
+    let AddressRange { base, prefix_bits, ports } = range;
     let family = if base.is_ipv4() { "ip" } else { "ip6" };
-    format!("{family} {address} {base}/{bits} udp {port} {}-{}", ports.start(), ports.end())
+    format!("{family} {address} {base}/{prefix_bits} udp {port} {}-{}", ports.start(), ports.end())
 }
 
 /// Returns the match of a place for datagrams that no gateway has delivered.
-fn fresh_place(address: &str, port: &str, at: &Place) -> String {
-    format!("{} {}", place(address, port, at), is_fresh(at.0))
+fn fresh_place(address: &str, port: &str, at: &AddressRange) -> String {
+    format!("{} {}", place(address, port, at), is_fresh(at.base))
 }
 
 #[cfg(test)]
@@ -142,8 +139,16 @@ mod tests {
     fn capture(local_output: bool) -> String {
         let capture = Capture {
             destinations: vec![
-                ([198, 51, 100, 0].into(), 24, 5004..=5010),
-                ("2001:db8::".parse().unwrap(), 32, 1..=65535),
+                AddressRange {
+                    base: [198, 51, 100, 0].into(),
+                    prefix_bits: 24,
+                    ports: 5004..=5010,
+                },
+                AddressRange {
+                    base: "2001:db8::".parse().unwrap(),
+                    prefix_bits: 32,
+                    ports: 1..=65535,
+                },
             ],
             listeners: vec!["127.0.0.1:7080".parse().unwrap(), "[::1]:7080".parse().unwrap()],
             local_output,
@@ -180,7 +185,9 @@ mod tests {
 
     #[test]
     fn answers_are_delivered_only_to_transparent_sockets() {
-        let text = answers(&[([10, 1, 0, 0].into(), 16, 1..=65535)], MARK).join("\n");
+        let sources =
+            [AddressRange { base: [10, 1, 0, 0].into(), prefix_bits: 16, ports: 1..=65535 }];
+        let text = answers(&sources, MARK).join("\n");
         let rule = "ip daddr 10.1.0.0/16 udp dport 1-65535 socket transparent 1 socket wildcard 0 \
                     meta mark set 0x54570007 accept";
         assert!(text.contains(rule), "{text}");
