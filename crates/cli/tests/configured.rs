@@ -75,6 +75,20 @@ fn identity(files: &Files, name: &str) -> String {
     files.prints(&format!("keygen identity new/{name}.key")).trim().to_owned()
 }
 
+/// Checks the written configurations against the schemas that `config schema` prints.
+fn assert_follow_schemas(files: &Files) {
+    let relays = RELAYS.map(|name| format!("relay-{}.toml", name.replace(':', "-")));
+    for (kind, names) in [("relay", relays.to_vec()), ("gateway", vec!["gateway-a.toml".into()])] {
+        let schema = files.prints(&format!("config schema {kind}"));
+        let schema = serde_json::from_str(&schema).unwrap();
+        let schema = jsonschema::draft202012::new(&schema).unwrap();
+        for name in names {
+            let written = toml::from_str(&files.read(&format!("new/{name}"))).unwrap();
+            schema.validate(&written).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn configured_three_relay_plan_carries_bytes() {
     let files = Files::new("configured");
@@ -106,6 +120,8 @@ fn configured_three_relay_plan_carries_bytes() {
     files.prints("plan configure plan.json --inventory inventory.toml --out new");
     let grant = files.prints("grant issue --key op.key new/grant-a.toml");
     files.write("new/gateway-a.grant", grant);
+
+    assert_follow_schemas(&files);
 
     let relays = RELAYS.map(|name| {
         let config = format!("new/relay-{}.toml", name.replace(':', "-"));
