@@ -43,7 +43,7 @@ pub enum TelemetryError {
     LogFormat(String),
     /// A filter directive cannot be read.
     #[error(
-        "log filter {origin}: directives such as `info` or `warn,tradewind_relay=debug`, \
+        "log filter {origin}: directives such as `info` or `warn,tradewind_stream=debug`, \
          not `{value}`: {cause}"
     )]
     LogFilter {
