@@ -11,7 +11,21 @@ use crate::Violation;
 /// Each crate's layer. A new crate gets its layer here and in ARCHITECTURE.md.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
-    (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet", "config"]),
+    (
+        1,
+        &[
+            "plan",
+            "desired",
+            "grant",
+            "wan",
+            "jumpstart",
+            "fec",
+            "stripe",
+            "packet",
+            "config",
+            "control",
+        ],
+    ),
     (2, &["net", "telemetry"]),
     (3, &["output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"]),
     (4, &["lab"]),
@@ -39,6 +53,10 @@ const EXCEPTIONS: Exceptions = &[
     ("config", "jumpstart"),
     ("config", "packet"),
     ("config", "plan"),
+    ("control", "config"),
+    ("control", "desired"),
+    ("control", "grant"),
+    ("control", "plan"),
     ("relay", "stream"),
     ("gateway", "stream"),
 ];

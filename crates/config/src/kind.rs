@@ -1,9 +1,11 @@
 //! The kinds of configuration files.
 
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
 /// The process that a file configures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A relay.
     Relay,

@@ -8,6 +8,7 @@
 //! | [`relay`], [`gateway`] | the files of a relay and of a gateway |
 //! | [`forward`] | port forwards of a gateway |
 //! | [`jumpstart`] | jump-start's file, and its section of the others |
+//! | [`compiled`] | the settings of compiled relays and gateways in such files |
 //! | `kind` | which process a file configures |
 //! | [`keys`] | secret identities |
 //! | [`legs`] | profiles of legs |
@@ -21,6 +22,7 @@
 //! | [`document`] | parsing, and the lines of keys |
 
 mod checks;
+pub mod compiled;
 pub mod document;
 mod error;
 pub mod forward;

@@ -1,4 +1,4 @@
-//! Signatures by an identity, for handshakes that ask for them (TLS 1.3).
+//! Signatures by an identity: of handshakes (TLS 1.3), and of a controller's documents.
 //!
 //! An X25519 key signs as in XEdDSA [Perrin, The XEdDSA and VXEdDSA Signature Schemes, 2.3]: its
 //! point in Edwards form, of the two with its coordinate the one whose sign bit is 0, is the public
@@ -9,8 +9,9 @@
 //! The one difference to XEdDSA: the nonce of a signature is a hash of a secret and the message, as
 //! in Ed25519 itself (RFC 8032, 5.1.6), and needs no entropy.
 //!
-//! Only TLS handshakes are signed, whose transcript begins with a context of its own (RFC 8446,
-//! 4.4.3); every other proof of an identity is a keyed hash under a separately derived key.
+//! What is signed begins with a context of its own: TLS handshakes with 64 spaces (RFC 8446,
+//! 4.4.3), documents with their name. Every other proof of an identity is a keyed hash under a
+//! separately derived key.
 
 use std::fmt;
 
@@ -71,6 +72,14 @@ impl PublicIdentity {
     pub fn verifying_key(&self) -> Option<[u8; 32]> {
         let point = MontgomeryPoint(*self.as_bytes()).to_edwards(0)?;
         (!point.is_small_order()).then(|| point.compress().to_bytes())
+    }
+
+    /// Returns true if this identity signed `message`; false for an identity that has no key.
+    #[must_use]
+    pub fn verifies(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
+        let key = self.verifying_key().and_then(|key| VerifyingKey::from_bytes(&key).ok());
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        key.is_some_and(|key| key.verify_strict(message, &signature).is_ok())
     }
 
     /// Returns the identity of an Ed25519 key; `None` when no identity has it.

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use toml::{Table, Value};
+use tradewind_config::compiled::add_all;
 use tradewind_desired::permissions::is_loopback;
 use tradewind_desired::{GatewayPacket, RelayPacket};
 
@@ -37,15 +38,4 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
         }
     }
     Ok(())
-}
-
-/// Adds missing elements to a list.
-pub(super) fn add_all(known: &mut Value, more: Value) {
-    if let (Value::Array(known), Value::Array(more)) = (known, more) {
-        for one in more {
-            if !known.contains(&one) {
-                known.push(one);
-            }
-        }
-    }
 }

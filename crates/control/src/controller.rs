@@ -1,0 +1,136 @@
+//! The state machine of the controller.
+
+use tradewind_grant::PublicIdentity;
+use tradewind_plan::Problem;
+use tradewind_units::Timestamp;
+
+pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
+
+use crate::draft::Draft;
+use crate::message::{DocumentVersion, SignedDocument};
+use crate::record::Record;
+use crate::state::State;
+use crate::{documents, enrolment, operator, planning, reports, rollout, staleness};
+
+/// The controller.
+#[derive(Debug)]
+pub struct Controller {
+    keys: Keys,
+    state: State,
+}
+
+impl Controller {
+    /// Creates one of the records of a store.
+    pub fn new(keys: Keys, records: impl IntoIterator<Item = Record>) -> Self {
+        let mut state = State::default();
+        // The rollout tells which plans are kept, so it comes first.
+        let is_rollout = |record: &Record| matches!(record, Record::Rollout(_));
+        let (first, others): (Vec<_>, Vec<_>) = records.into_iter().partition(is_rollout);
+        first.into_iter().chain(others).for_each(|record| state.apply(record));
+        Self { keys, state }
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Decides what an event changes; changes nothing itself. `entropy` is used for secrets.
+    ///
+    /// A refusal that the audit log records is no error: its decision has records, and the answer
+    /// [`Answer::Refused`].
+    ///
+    /// # Errors
+    /// When the event is refused; nothing changes then.
+    pub fn decide(
+        &self,
+        now: Timestamp,
+        event: &Event,
+        entropy: [u8; 32],
+    ) -> Result<Decision, Refusal> {
+        if let Event::Report { identity, report } = event {
+            return reports::report(&self.state, now, identity, report);
+        }
+        let mut draft = Draft::new(&self.state, now);
+        let answer = self.change(&mut draft, event, entropy)?;
+        Ok(Decision { records: draft.into_records(), answer })
+    }
+
+    /// Makes the changes of an event, and of the documents that follow from it.
+    fn change(
+        &self,
+        draft: &mut Draft,
+        event: &Event,
+        entropy: [u8; 32],
+    ) -> Result<Answer, Refusal> {
+        let answer = match event {
+            Event::Invite { role, ttl, controller } => {
+                let by = (*controller, self.keys.identity.public());
+                return enrolment::invite(draft, role, *ttl, by, entropy).map(Answer::Invite);
+            }
+            Event::Join { identity, from, request } => {
+                enrolment::join(draft, identity, *from, request)?
+            }
+            Event::AddFlow(flow) => operator::add_flow(draft, flow, &self.keys)?,
+            Event::RemoveFlow(flow) => operator::remove_flow(draft, flow)?,
+            Event::SetBudget { usd_per_day, alarm_share } => {
+                operator::set_budget(draft, *usd_per_day, *alarm_share)?
+            }
+            Event::SetMode(mode) => operator::set_mode(draft, *mode),
+            Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
+            Event::Revoke(host) => operator::revoke(draft, host)?,
+            Event::Planned(plan) => planning::planned(draft, plan)?,
+            Event::Apply { plan } => rollout::apply(draft, *plan)?,
+            Event::Report { .. } => unreachable!("reports change no documents"),
+            Event::Tick => {
+                if !rollout::tick(draft) {
+                    return Ok(Answer::Done);
+                }
+                Answer::Done
+            }
+        };
+        documents::renew(draft, &self.keys);
+        while rollout::advance(draft) {
+            documents::renew(draft, &self.keys);
+        }
+        Ok(answer)
+    }
+
+    /// Takes a record in, which has been stored.
+    pub fn apply(&mut self, record: Record) {
+        self.state.apply(record);
+    }
+
+    /// Returns the planning problem of the state now: flows, relay hosts, measurements, budget.
+    ///
+    /// # Errors
+    /// In one line, when there is nothing to plan or too little is known.
+    pub fn problem(&self, now: Timestamp) -> Result<Problem, Refusal> {
+        planning::problem(&self.state, now)
+    }
+
+    /// Returns the reasons, in a line each, why a new plan should be made; none if the newest one
+    /// still fits.
+    #[must_use]
+    pub fn staleness(&self, now: Timestamp) -> Vec<String> {
+        staleness::reasons(&self.state, now)
+    }
+
+    /// Returns the signed document of a host, if there is one newer than `have`: one of a higher
+    /// version, or of another epoch.
+    #[must_use]
+    pub fn document(
+        &self,
+        identity: &PublicIdentity,
+        have: Option<DocumentVersion>,
+    ) -> Option<SignedDocument> {
+        let host = self.state.host_of(identity).filter(|host| host.is_trusted)?;
+        let document = self.state.documents.get(&host.id)?;
+        let is_newer = have.is_none_or(|have| {
+            have.epoch != document.version.epoch || have.version < document.version.version
+        });
+        let sign = || SignedDocument::sign(document, &self.keys.identity.signer()).ok();
+        is_newer.then(sign).flatten()
+    }
+}

@@ -1,0 +1,124 @@
+//! Events, and what the controller decides on them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
+use tradewind_plan::Plan;
+use tradewind_units::{Duration, FlowId, HostId, Money};
+
+use crate::invite::Invite;
+use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
+use crate::record::{FlowRecord, Mode, Record, Role};
+
+/// The controller's keys.
+#[derive(Debug)]
+pub struct Keys {
+    /// Its identity, which agents expect, and which signs documents.
+    pub identity: IdentityKey,
+    /// The operator's key that signs grants.
+    pub operator: OperatorKey,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The operator invites a host.
+    Invite {
+        /// What the host is to do.
+        role: Role,
+        /// How long the invite lasts.
+        ttl: Duration,
+        /// The address of the listener for agents, which the invite names.
+        controller: SocketAddr,
+    },
+    /// A host asks to join.
+    Join {
+        /// The identity that it proved.
+        identity: PublicIdentity,
+        /// The address that the request came from.
+        from: IpAddr,
+        /// The request.
+        request: JoinRequest,
+    },
+    /// A host reports.
+    Report {
+        /// The identity that it proved.
+        identity: PublicIdentity,
+        /// The report.
+        report: Report,
+    },
+    /// The operator adds a flow, or replaces the one of the same name.
+    AddFlow(FlowRecord),
+    /// The operator removes a flow.
+    RemoveFlow(FlowId),
+    /// The operator sets the budget.
+    SetBudget {
+        /// The most that a day may cost.
+        usd_per_day: Money,
+        /// Share of it that raises an alarm.
+        alarm_share: Option<f64>,
+    },
+    /// The operator sets who applies plans.
+    SetMode(Mode),
+    /// The operator takes a host out of service, or back into it.
+    Drain {
+        /// The host.
+        host: HostId,
+        /// False to take it back.
+        is_drained: bool,
+    },
+    /// The operator revokes a host for good.
+    Revoke(HostId),
+    /// A plan was made of [`Controller::problem`](crate::Controller::problem).
+    Planned(Plan),
+    /// The operator has a plan put into effect.
+    Apply {
+        /// Its number.
+        plan: u64,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// The result of an event: records to store and apply, and what to answer after that.
+#[derive(Debug)]
+pub struct Decision {
+    /// The records, to be stored together.
+    pub records: Vec<Record>,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// The answer to an event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Nothing to say.
+    Done,
+    /// The invite.
+    Invite(Invite),
+    /// The host has joined.
+    Joined(JoinAnswer),
+    /// The answer to a report.
+    Reported(ReportAnswer),
+    /// The number of the plan.
+    Planned(u64),
+    /// The event was refused, and the attempt is recorded.
+    Refused(Refusal),
+}
+
+/// The reason why an event was refused, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The sender may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// There is no such thing.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request is not valid.
+    #[error("{0}")]
+    Invalid(String),
+    /// Something is in its way now.
+    #[error("{0}")]
+    Conflict(String),
+}

@@ -1,0 +1,53 @@
+//! The control plane, pure: what hosts there are, what was measured, what is planned, and what each
+//! host should run.
+//!
+//! [`Controller`] is a state machine. [`Controller::decide`] takes an event and returns records and
+//! an answer; the caller stores the records, then passes each to [`Controller::apply`], then
+//! answers. So whatever was answered survives a crash, and the same records give the same state.
+//! Time and entropy are arguments: the whole control plane runs in virtual time under a seed.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`invite`] | invites, which let one host join |
+//! | [`message`] | the messages between controller and agents |
+//! | [`ceiling`] | the most that a host's owner allows a controller |
+//! | [`record`] | the records that the state consists of |
+//! | [`state`] | the state that records add up to |
+//! | [`event`] | events, and what is decided on them |
+//! | [`controller`] | the state machine |
+//! | `enrolment` | how hosts join |
+//! | `operator` | what the operator declares |
+//! | `reports` | what hosts report |
+//! | [`schedule`] | which probes a host runs next |
+//! | [`knowledge`] | the planner's legs, from measurements |
+//! | `planning` | the planning problem, and plans as records |
+//! | `staleness` | why a new plan should be made |
+//! | `rollout` | how a plan is put into effect: make before break |
+//! | `documents` | what each host should run |
+//! | `draft` | the records of a decision while they are made |
+
+pub mod ceiling;
+pub mod controller;
+mod documents;
+mod draft;
+mod enrolment;
+pub mod event;
+pub mod invite;
+pub mod knowledge;
+pub mod message;
+mod operator;
+mod planning;
+pub mod record;
+mod reports;
+mod rollout;
+pub mod schedule;
+mod staleness;
+pub mod state;
+#[cfg(test)]
+mod testing;
+
+pub use ceiling::Ceiling;
+pub use controller::{Answer, Controller, Decision, Event, Keys, Refusal};
+pub use invite::{Invite, InviteSecret};
+pub use record::Record;
+pub use state::State;

@@ -1,0 +1,392 @@
+//! The messages between controller and agents: JSON over HTTP/1.1, over TLS 1.3 by identities.
+//!
+//! An agent dials out. The identity that it proves in the TLS handshake is its name; no message
+//! repeats it.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `POST /v1/join` | [`JoinRequest`] | 200 [`JoinAnswer`] |
+//! | `GET /v1/desired?have=EPOCH.VERSION` | | 200 [`SignedDocument`]; 204 when nothing newer came within [`LONG_POLL`] |
+//! | `POST /v1/report` | [`Report`] | 200 [`ReportAnswer`] |
+//!
+//! Errors have a 4xx or 5xx status and an [`ErrorAnswer`]. Readers ignore unknown fields, so that
+//! agents of the release before work with the controller of this one, and the reverse.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::{Deserialize, Serialize};
+use tradewind_config::Kind;
+use tradewind_grant::signing::SIGNATURE_BYTES;
+use tradewind_grant::{IdentitySigner, PublicIdentity};
+use tradewind_units::{Duration, HostId, SiteId};
+
+use crate::invite::InviteSecret;
+use crate::record::Role;
+
+/// The version of all messages: raised when a field changes its meaning or is removed.
+pub const SCHEMA_VERSION: u32 = 1;
+/// The time after which a long poll without news is answered. Chosen: below the idle timeout of
+/// common firewalls and proxies (60 s).
+pub const LONG_POLL: Duration = Duration::from_secs(25);
+/// Most bytes of a message. Chosen: a gateway of 10,000 flows takes about a quarter.
+pub const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+/// The version of a document. A restored store begins a new epoch, and agents take its documents
+/// whatever version they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentVersion {
+    /// The epoch of the controller's store.
+    pub epoch: u64,
+    /// The version within it, from 1.
+    pub version: u64,
+}
+
+impl fmt::Display for DocumentVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.version)
+    }
+}
+
+impl FromStr for DocumentVersion {
+    type Err = MessageError;
+
+    fn from_str(text: &str) -> Result<Self, MessageError> {
+        let parts = text.split_once('.').and_then(|(epoch, version)| {
+            Some(Self { epoch: epoch.parse().ok()?, version: version.parse().ok()? })
+        });
+        parts.ok_or(MessageError::Version)
+    }
+}
+
+impl Serialize for DocumentVersion {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DocumentVersion {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The request of a host to join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The invite's secret.
+    pub secret: InviteSecret,
+    /// The identity of the host's data plane: relay and gateway. The agent's own is proved by TLS.
+    pub data_identity: PublicIdentity,
+    /// The address at which neighbours reach the host; when absent the one that the request came
+    /// from.
+    pub address: Option<IpAddr>,
+    /// The version of the agent's program.
+    pub agent_version: String,
+}
+
+/// The answer to a host that has joined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinAnswer {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The host's name.
+    pub host: HostId,
+    /// What the host is to do.
+    pub role: Role,
+}
+
+/// What one host should run: all of it, each time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Its version.
+    pub version: DocumentVersion,
+    /// The host that it is for; agents refuse another's.
+    pub host: HostId,
+    /// Time when it was made, in milliseconds since the Unix epoch.
+    pub issued_unix_ms: u64,
+    /// The processes to run; all others of this agent end gracefully.
+    pub processes: Vec<Process>,
+    /// The port of the responder of rate tests.
+    pub responder_port: u16,
+    /// Time between two reports, in milliseconds.
+    pub report_every_ms: u64,
+}
+
+/// A process of the data plane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its name, unique on the host: `relay` or `gateway`.
+    pub name: String,
+    /// The kind of its configuration.
+    pub kind: Kind,
+    /// Its configuration (TOML, `tradewind_config`). Its files are in the working directory:
+    /// `data.key` is the host's own identity, made there; others are in `files`.
+    pub config: String,
+    /// Texts of further files, by their names without folders.
+    pub files: BTreeMap<String, String>,
+}
+
+/// A document and its signature by the controller's identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedDocument {
+    /// The JSON of the [`Document`], exactly as it was signed.
+    document: String,
+    /// The signature, in base64url.
+    signature: String,
+}
+
+/// Put before the signed bytes, so that no signature for another purpose passes for one of a
+/// document.
+const SIGNED_AS: &[u8] = b"tradewind document 1\n";
+
+impl SignedDocument {
+    /// Signs a document by the controller's identity.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON: a bug.
+    pub fn sign(document: &Document, signer: &IdentitySigner) -> Result<Self, MessageError> {
+        let document = serde_json::to_string(document).map_err(|_| MessageError::Document)?;
+        let signature = signer.sign(&signed_bytes(&document));
+        Ok(Self { document, signature: Base64UrlUnpadded::encode_string(&signature) })
+    }
+
+    /// Returns the document, if `controller` has signed it.
+    ///
+    /// # Errors
+    /// When the signature is not the controller's, or the document cannot be read.
+    pub fn verify(&self, controller: &PublicIdentity) -> Result<Document, MessageError> {
+        let mut signature = [0; SIGNATURE_BYTES];
+        let decoded = Base64UrlUnpadded::decode(&self.signature, &mut signature);
+        if !decoded.is_ok_and(|bytes| bytes.len() == SIGNATURE_BYTES) {
+            return Err(MessageError::Signature);
+        }
+        if !controller.verifies(&signed_bytes(&self.document), &signature) {
+            return Err(MessageError::Signature);
+        }
+        serde_json::from_str(&self.document).map_err(|_| MessageError::Document)
+    }
+}
+
+fn signed_bytes(document: &str) -> Vec<u8> {
+    [SIGNED_AS, document.as_bytes()].concat()
+}
+
+/// What an agent reports, periodically and after each change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The version of the agent's program.
+    pub agent_version: String,
+    /// The document that the agent has applied.
+    pub applied: Option<DocumentVersion>,
+    /// The document that it refused, and why, in one line: one beyond the host's ceiling, or with
+    /// a configuration that it cannot read.
+    pub refused: Option<RefusedDocument>,
+    /// The processes that it runs.
+    pub processes: Vec<ProcessStatus>,
+    /// Results of probes since the last acknowledged report.
+    pub results: Vec<ProbeResult>,
+}
+
+/// A document that an agent refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDocument {
+    /// Its version.
+    pub version: DocumentVersion,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The state of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its name in the document.
+    pub name: String,
+    /// Its state.
+    pub state: ProcessState,
+    /// The addresses that it listens on, once ready.
+    pub listen: Vec<SocketAddr>,
+    /// Open sessions, if it says.
+    pub sessions: Option<u64>,
+    /// The last reason why it ended, if it did.
+    pub failure: Option<String>,
+}
+
+/// The state of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessState {
+    /// Started, and not ready yet.
+    Starting,
+    /// Ready.
+    Ready,
+    /// Ends when its sessions have ended.
+    Draining,
+    /// Ended by itself; it is started again after a pause that grows.
+    Failed,
+}
+
+/// The answer to a report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReportAnswer {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Probes to run now, at most one rate test among them.
+    pub probes: Vec<Probe>,
+}
+
+/// A probe to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Its number, which the result repeats.
+    pub id: u64,
+    /// The place at the other end.
+    pub to: SiteId,
+    /// The address to probe.
+    pub target: SocketAddr,
+    /// What to measure.
+    pub kind: ProbeKind,
+}
+
+/// What a probe measures.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "measure")]
+pub enum ProbeKind {
+    /// The round-trip time, by handshakes with any listener.
+    Rtt {
+        /// Handshakes.
+        samples: u32,
+        /// Time between two, in milliseconds.
+        interval_ms: u64,
+    },
+    /// The rate towards a responder.
+    Rate {
+        /// Connections.
+        connections: u32,
+        /// Longest time of transfer, in milliseconds.
+        duration_ms: u64,
+        /// Most that each connection sends, in Mbit/s; no cap when absent.
+        max_rate_mbps: Option<f64>,
+    },
+}
+
+/// The result of a probe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// The number of the probe.
+    pub id: u64,
+    /// The place at the other end.
+    pub to: SiteId,
+    /// Time of the measurement, in milliseconds since the Unix epoch.
+    pub measured_unix_ms: u64,
+    /// The figures.
+    pub outcome: ProbeOutcome,
+}
+
+/// The figures of a probe, or why there are none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "measured")]
+pub enum ProbeOutcome {
+    /// Round-trip times.
+    Rtt {
+        /// Least, in milliseconds.
+        min_ms: f64,
+        /// Median, in milliseconds.
+        median_ms: f64,
+        /// The 90th less the 10th percentile, in milliseconds.
+        spread_ms: f64,
+        /// Handshakes that count.
+        samples: u32,
+    },
+    /// A rate.
+    Rate {
+        /// The steady rate, in Mbit/s.
+        rate_mbps: f64,
+        /// Connections.
+        connections: u32,
+        /// The window of one connection, in bytes, where that is what bound the rate.
+        window_bytes: Option<u64>,
+        /// The share of segments that were sent again, if known.
+        retransmitted: Option<f64>,
+        /// True if the rate still grew at the end: then it is only a lower bound.
+        still_grew: bool,
+        /// Bytes that the test carried.
+        bytes: u64,
+    },
+    /// The probe failed.
+    Failed {
+        /// The reason, in one line.
+        reason: String,
+    },
+}
+
+/// The body of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorAnswer {
+    /// What, where, and what would be right, in one line.
+    pub error: String,
+}
+
+/// A message that cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The text is no version of a document.
+    #[error("not a document's version: expected EPOCH.VERSION, such as 1.4")]
+    Version,
+    /// The signature is missing or wrong.
+    #[error("the document is not signed by this controller")]
+    Signature,
+    /// The document is malformed.
+    #[error("the document cannot be read")]
+    Document,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{host, keys};
+
+    #[test]
+    fn only_the_controllers_documents_pass() {
+        let document = Document {
+            schema_version: SCHEMA_VERSION,
+            version: "3.14".parse().unwrap(),
+            host: host("office-1"),
+            issued_unix_ms: 1,
+            processes: Vec::new(),
+            responder_port: 7001,
+            report_every_ms: 5000,
+        };
+        let controller = keys().identity;
+        let signed = SignedDocument::sign(&document, &controller.signer()).unwrap();
+        assert_eq!(signed.verify(&controller.public()), Ok(document.clone()));
+        let other = tradewind_grant::IdentityKey::from_entropy([9; 32]).public();
+        assert_eq!(signed.verify(&other), Err(MessageError::Signature));
+        let changed = SignedDocument {
+            document: signed.document.replace("office-1", "office-2"),
+            ..signed.clone()
+        };
+        assert_eq!(changed.verify(&controller.public()), Err(MessageError::Signature));
+        let unsigned = SignedDocument { signature: String::new(), ..signed };
+        assert_eq!(unsigned.verify(&controller.public()), Err(MessageError::Signature));
+    }
+
+    #[test]
+    fn versions_are_two_numbers() {
+        let version = DocumentVersion { epoch: 2, version: 10 };
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for text in ["", "1", "1.", ".1", "1.x", "1.2.3", "-1.2"] {
+            assert_eq!(text.parse::<DocumentVersion>(), Err(MessageError::Version), "{text}");
+        }
+    }
+}

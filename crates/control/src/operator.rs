@@ -1,0 +1,182 @@
+//! What the operator declares: flows, budget, mode, and hosts out of service.
+
+use tradewind_units::{Bytes, FlowId, HostId, Money};
+
+use crate::documents;
+use crate::draft::{Draft, OPERATOR};
+use crate::enrolment::check_site;
+use crate::event::{Answer, Keys, Refusal};
+use crate::record::{FlowRecord, Host, Mode, Record, Settings};
+
+/// Adds a flow, or replaces the one of the same name.
+pub(crate) fn add_flow(
+    draft: &mut Draft,
+    flow: &FlowRecord,
+    keys: &Keys,
+) -> Result<Answer, Refusal> {
+    check_flow(draft, flow)?;
+    let action = format!(
+        "declared flow {}: {} -> {}, {:.3} GB a day, at {}",
+        flow.id,
+        flow.from,
+        flow.to,
+        flow.per_day.as_gb(),
+        flow.listen
+    );
+    draft.push(Record::Flow(flow.clone()));
+    documents::check_grant(draft, &flow.from, keys)?;
+    draft.audit(OPERATOR, action);
+    Ok(Answer::Done)
+}
+
+fn check_flow(draft: &Draft, flow: &FlowRecord) -> Result<(), Refusal> {
+    let invalid = |problem: &str| Err(Refusal::Invalid(format!("flow `{}`: {problem}", flow.id)));
+    check_site(&flow.from)?;
+    check_site(&flow.to_site)?;
+    if flow.from == flow.to_site {
+        return invalid("its destination is the site that it comes from");
+    }
+    if flow.per_day == Bytes::ZERO {
+        return invalid("a volume above zero is needed");
+    }
+    if flow.weight == 0 {
+        return invalid("a weight of 1 or more is needed");
+    }
+    if flow.listen.port() == 0 {
+        return invalid("its gateway needs a port to listen on");
+    }
+    let others = draft.state.flows.values().filter(|other| other.id != flow.id);
+    let mut here = others.filter(|other| other.from == flow.from);
+    if let Some(other) = here.find(|other| other.listen.port() == flow.listen.port()) {
+        return invalid(&format!(
+            "flow `{}` has port {} of this site already",
+            other.id,
+            flow.listen.port()
+        ));
+    }
+    Ok(())
+}
+
+/// Removes a flow.
+pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Refusal> {
+    if !draft.state.flows.contains_key(flow) {
+        return Err(Refusal::NotFound(format!("no flow `{flow}`")));
+    }
+    draft.push(Record::FlowRemoved { flow: flow.clone() });
+    draft.audit(OPERATOR, format!("removed flow {flow}"));
+    Ok(Answer::Done)
+}
+
+/// Sets the budget of a day. Of zero, all flows go direct at once.
+pub(crate) fn set_budget(
+    draft: &mut Draft,
+    usd_per_day: Money,
+    alarm_share: Option<f64>,
+) -> Result<Answer, Refusal> {
+    if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return Err(Refusal::Invalid("the share that raises an alarm is 0 to 1".to_owned()));
+    }
+    let settings =
+        Settings { budget_usd_per_day: usd_per_day, alarm_share, ..draft.state.settings };
+    draft.push(Record::Settings(settings));
+    draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
+    Ok(Answer::Done)
+}
+
+/// Sets who applies plans.
+pub(crate) fn set_mode(draft: &mut Draft, mode: Mode) -> Answer {
+    draft.push(Record::Settings(Settings { mode, ..draft.state.settings.clone() }));
+    let who = match mode {
+        Mode::Suggest => "the operator",
+        Mode::Auto => "the controller",
+    };
+    draft.audit(OPERATOR, format!("plans are applied by {who}"));
+    Answer::Done
+}
+
+/// Takes a host out of service, or back into it.
+pub(crate) fn drain(draft: &mut Draft, host: &HostId, is_drained: bool) -> Result<Answer, Refusal> {
+    let host = trusted(draft, host)?;
+    let action = if is_drained { "drains" } else { "takes back" };
+    let action = format!("{action} host {}", host.id);
+    draft.push(Record::Host(Host { is_drained, ..host }));
+    draft.audit(OPERATOR, action);
+    Ok(Answer::Done)
+}
+
+/// Revokes a host for good.
+pub(crate) fn revoke(draft: &mut Draft, host: &HostId) -> Result<Answer, Refusal> {
+    let host = trusted(draft, host)?;
+    let action = format!("revoked host {}", host.id);
+    draft.push(Record::Host(Host { is_trusted: false, ..host }));
+    draft.audit(OPERATOR, action);
+    Ok(Answer::Done)
+}
+
+fn trusted(draft: &Draft, host: &HostId) -> Result<Host, Refusal> {
+    match draft.state.hosts.get(host) {
+        None => Err(Refusal::NotFound(format!("no host `{host}`"))),
+        Some(host) if !host.is_trusted => {
+            Err(Refusal::Conflict(format!("host `{}` is revoked", host.id)))
+        }
+        Some(host) => Ok(host.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::testing::{Bench, flow, host, relay};
+
+    #[test]
+    fn flows_that_cannot_be_carried_are_refused() {
+        let mut bench = Bench::new();
+        bench.event(Event::AddFlow(flow("a", 7)));
+        let twice = FlowRecord { listen: flow("a", 7).listen, ..flow("b", 8) };
+        let nowhere = FlowRecord { to_site: flow("b", 8).from, ..flow("b", 8) };
+        let empty = FlowRecord { per_day: Bytes::ZERO, ..flow("b", 8) };
+        let weightless = FlowRecord { weight: 0, ..flow("b", 8) };
+        for wrong in [twice, nowhere, empty, weightless] {
+            let refusal = bench.refusal(Event::AddFlow(wrong));
+            assert!(matches!(refusal, Refusal::Invalid(_)), "{refusal}");
+        }
+        assert_eq!(bench.state().flows.len(), 1);
+        bench.event(Event::AddFlow(FlowRecord { weight: 2, ..flow("a", 7) }));
+        assert_eq!(bench.state().flows[&flow("a", 7).id].weight, 2);
+    }
+
+    #[test]
+    fn flows_beyond_a_grant_are_refused() {
+        let mut bench = Bench::new();
+        let mut events = (1..=40).map(|number| Event::AddFlow(flow(&format!("f{number}"), number)));
+        let refusal = events.find_map(|event| bench.try_event(&event).err()).unwrap();
+        assert!(refusal.to_string().contains("the grant of office would hold too much"));
+        assert_eq!(bench.state().flows.len(), tradewind_grant::token::RULE_LIMIT);
+    }
+
+    #[test]
+    fn each_action_of_the_operator_is_in_the_audit_log() {
+        let mut bench = Bench::new();
+        bench.join(1, relay("gcp:us-east1"));
+        let id = host("gcp:us-east1-1");
+        let budget = Money::from_usd(5.0).unwrap();
+        for event in [
+            Event::AddFlow(flow("a", 7)),
+            Event::RemoveFlow(flow("a", 7).id),
+            Event::SetBudget { usd_per_day: budget, alarm_share: Some(0.8) },
+            Event::SetMode(Mode::Auto),
+            Event::Drain { host: id.clone(), is_drained: true },
+            Event::Revoke(id.clone()),
+        ] {
+            let lines = bench.state().audit.len();
+            bench.event(event);
+            assert_eq!(bench.state().audit.len(), lines + 1);
+            assert_eq!(bench.state().audit.last_key_value().unwrap().1.actor, OPERATOR);
+        }
+        assert_eq!(bench.state().settings.budget_usd_per_day, budget);
+        assert!(matches!(bench.refusal(Event::Revoke(id)), Refusal::Conflict(_)));
+        let gone = Event::RemoveFlow(flow("a", 7).id);
+        assert!(matches!(bench.refusal(gone), Refusal::NotFound(_)));
+    }
+}

@@ -1,0 +1,384 @@
+//! The planning problem of the state, and plans as records: on which hosts, at what cost, and what
+//! they rest on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_model::cost::Prices;
+use tradewind_model::measurement::LegMeasurement;
+use tradewind_model::{Catalogue, StartUp};
+use tradewind_plan::{
+    Flow, Inputs, Legs, Objective, Place, Plan, PlannedRelay, Problem, RelayType, Running,
+};
+use tradewind_units::{
+    Duration, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
+};
+
+use crate::draft::{CONTROLLER, Draft, unix_ms};
+use crate::event::{Answer, Refusal};
+use crate::knowledge;
+use crate::record::{FlowRecord, Host, Mode, PlanRecord, Record, Role, Step};
+use crate::rollout;
+use crate::state::State;
+
+/// Most relays on a path [CP V].
+const MOST_RELAYS: usize = 2;
+/// Hours for which machines are paid: plans are for a day.
+const HOURS: u64 = 24;
+/// The share of the total completion time by which a plan must beat the one in effect before the
+/// controller applies it by itself. Chosen: above the noise of measured rates, and moving flows has
+/// a cost of its own.
+pub(crate) const HYSTERESIS: f64 = 0.05;
+
+/// Returns the relay type of this name: a machine of the catalogue, paid for a day, or CP's.
+pub(crate) fn relay_type(catalogue: &Catalogue, id: &RelayTypeId) -> Result<RelayType, Refusal> {
+    let standard = RelayType::cloudpilot();
+    if *id == standard.id {
+        return Ok(standard);
+    }
+    let Some(vm) = catalogue.vm_type(id.as_str()) else {
+        let close = catalogue.vm_types().map(|vm| vm.id.as_str()).collect::<Vec<_>>().join("`, `");
+        let problem = format!("no relay type `{id}`; expected `standard` or one of `{close}`");
+        return Err(Refusal::Invalid(problem));
+    };
+    Ok(RelayType {
+        id: id.clone(),
+        capacity: vm.egress_cap.min(vm.ingress_cap),
+        per_connection: vm.per_connection_cap,
+        set_up: vm.usd_per_hour.times(HOURS),
+    })
+}
+
+/// Returns the planning problem of the state now.
+pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal> {
+    let now = unix_ms(time);
+    let catalogue = Catalogue::builtin();
+    let mut most: BTreeMap<(RegionId, RelayTypeId), usize> = BTreeMap::new();
+    for host in state.relay_hosts(now) {
+        if let Role::Relay { region, relay_type } = &host.role {
+            *most.entry((region.clone(), relay_type.clone())).or_default() += 1;
+        }
+    }
+    let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
+    let types: BTreeSet<RelayTypeId> = most.keys().map(|(_, id)| id.clone()).collect();
+    let mut relay_types: Vec<RelayType> =
+        types.iter().map(|id| relay_type(&catalogue, id)).collect::<Result<_, _>>()?;
+    if relay_types.is_empty() {
+        relay_types.push(RelayType::cloudpilot());
+    }
+    for pair in regions.iter().flat_map(|region| types.iter().map(move |id| (region, id))) {
+        most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
+    }
+    let legs = knowledge::legs(&knowledge::current(state, now), &regions);
+    let flows = flows(state, &legs)?;
+    let inputs = Inputs {
+        flows,
+        regions: regions.into_iter().collect(),
+        relay_types,
+        not_offered: BTreeSet::new(),
+        most,
+        hourly: BTreeMap::new(),
+        legs,
+        site_regions: BTreeMap::new(),
+        site_caps: BTreeMap::new(),
+        site_caps_outside: BTreeMap::new(),
+        prices: Prices::Catalogue(Box::new(catalogue)),
+        budget: state.settings.budget_usd_per_day,
+        max_relays: MOST_RELAYS,
+        start_up: StartUp::default(),
+        objective: Objective::TotalFct,
+        running: Running::default(),
+    };
+    Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
+}
+
+/// Returns the flows whose direct leg is known; all others go direct without a plan.
+fn flows(state: &State, legs: &Legs) -> Result<Vec<Flow>, Refusal> {
+    if state.flows.is_empty() {
+        return Err(Refusal::Conflict("no flow is declared".to_owned()));
+    }
+    let is_known = |flow: &&FlowRecord| {
+        let ends = (Place::Site(flow.from.clone()), Place::Site(flow.to_site.clone()));
+        legs.contains_key(&ends)
+    };
+    let flow = |flow: &FlowRecord| Flow {
+        weight: flow.weight,
+        ..Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.per_day)
+    };
+    let flows: Vec<Flow> = state.flows.values().filter(is_known).map(flow).collect();
+    if flows.is_empty() {
+        let problem = "no flow's direct path has been measured yet: its gateway does that";
+        return Err(Refusal::Conflict(problem.to_owned()));
+    }
+    Ok(flows)
+}
+
+/// Stores a plan, and applies it where that is the controller's part.
+pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal> {
+    let now = draft.now();
+    if plan.cost > draft.state.settings.budget_usd_per_day {
+        let budget = draft.state.settings.budget_usd_per_day;
+        let problem = format!("the plan costs {} a day, above the budget {budget}", plan.cost);
+        return Err(Refusal::Conflict(problem));
+    }
+    let hosts = hosts(&draft.state, now, plan)?;
+    let plan = named_by_hosts(plan, &hosts);
+    let flows: Vec<FlowRecord> = plan
+        .flows
+        .iter()
+        .map(|planned| draft.state.flows.get(&planned.id).cloned())
+        .collect::<Option<_>>()
+        .ok_or_else(|| Refusal::Conflict("flows were removed since it was made".to_owned()))?;
+    let hosts = hosts.into_values().map(|host| (relay_of(&host), host)).collect();
+    let (known, measurements) = measurements(&draft.state, now, &plan, &flows);
+    let number = draft.next_plan();
+    let record = PlanRecord {
+        number,
+        made_unix_ms: now,
+        usd_per_day: plan.cost,
+        rests_on: rests_on(now, &plan, &flows, &measurements),
+        plan,
+        hosts,
+        flows,
+        measurements,
+        known_legs: known,
+    };
+    draft.push(Record::Plan(record));
+    let reason = match draft.state.settings.mode {
+        Mode::Suggest => None,
+        Mode::Auto => reason_to_apply(&draft.state, draft.time, number),
+    };
+    if let Some(reason) = reason.filter(|_| draft.state.rollout.step == Step::Done) {
+        draft.audit(CONTROLLER, format!("applies plan {number}: {reason}"));
+        rollout::begin(draft, Some(number));
+    }
+    Ok(Answer::Planned(number))
+}
+
+/// Returns a host for each relay of a plan: first those that the plan in effect uses.
+fn hosts(state: &State, now: u64, plan: &Plan) -> Result<BTreeMap<RelayId, HostId>, Refusal> {
+    let in_effect: BTreeSet<&HostId> =
+        state.plan_in_effect().into_iter().flat_map(|plan| plan.hosts.values()).collect();
+    let mut free: Vec<&Host> = state.relay_hosts(now).collect();
+    free.sort_by_key(|host| (!in_effect.contains(&host.id), &host.id));
+    let mut hosts = BTreeMap::new();
+    for relay in &plan.relays {
+        let is_such = |host: &&Host| is_for(host, relay);
+        let found = free.iter().position(is_such).ok_or_else(|| {
+            let problem = format!("no host for relay `{}` is left since it was made", relay.id);
+            Refusal::Conflict(problem)
+        })?;
+        hosts.insert(relay.id.clone(), free.remove(found).id.clone());
+    }
+    let is_known = |relay: &RelayId| hosts.contains_key(relay);
+    if !plan.flows.iter().flat_map(|flow| &flow.path).all(is_known) {
+        return Err(Refusal::Invalid(
+            "a path passes a relay that the plan does not run".to_owned(),
+        ));
+    }
+    Ok(hosts)
+}
+
+fn is_for(host: &Host, relay: &PlannedRelay) -> bool {
+    host.role == Role::Relay { region: relay.region.clone(), relay_type: relay.relay_type.clone() }
+}
+
+/// Returns the name of the relay of a host: the host's.
+fn relay_of(host: &HostId) -> RelayId {
+    RelayId::new(host.as_str()).expect("names of hosts and of relays have one form")
+}
+
+/// Returns the plan with its relays named as the hosts.
+fn named_by_hosts(plan: &Plan, hosts: &BTreeMap<RelayId, HostId>) -> Plan {
+    let named = |relay: &RelayId| hosts.get(relay).map_or_else(|| relay.clone(), relay_of);
+    let mut plan = plan.clone();
+    plan.relays.iter_mut().for_each(|relay| relay.id = named(&relay.id));
+    for relay in plan.flows.iter_mut().flat_map(|flow| &mut flow.path) {
+        *relay = named(relay);
+    }
+    plan
+}
+
+/// Returns the number of known legs, and the measurements between the places of a plan.
+fn measurements(
+    state: &State,
+    now: u64,
+    plan: &Plan,
+    flows: &[FlowRecord],
+) -> (usize, Vec<LegMeasurement>) {
+    let ends = flows.iter().flat_map(|flow| [flow.from.clone(), flow.to_site.clone()]);
+    let relays = plan.relays.iter().map(|relay| relay.region.clone().into());
+    let places: BTreeSet<SiteId> = ends.chain(relays).collect();
+    let mut known = knowledge::current(state, now);
+    let count = known.len();
+    known.retain(|leg| places.contains(&leg.source) && places.contains(&leg.destination));
+    (count, known)
+}
+
+/// Returns the legs of the plan's paths, as places.
+pub(crate) fn legs_of_paths(plan: &Plan, flows: &[FlowRecord]) -> BTreeSet<(SiteId, SiteId)> {
+    let region = |id: &RelayId| -> Option<SiteId> {
+        let relay = plan.relays.iter().find(|relay| relay.id == *id)?;
+        Some(relay.region.clone().into())
+    };
+    let mut legs = BTreeSet::new();
+    for flow in flows {
+        let planned = plan.flows.iter().find(|planned| planned.id == flow.id);
+        let relays = planned.into_iter().flat_map(|planned| planned.path.iter().filter_map(region));
+        let places: Vec<SiteId> =
+            [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect();
+        legs.extend(places.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
+    }
+    legs
+}
+
+/// Returns what the plan's seconds rest on, in a line for each leg of its paths.
+fn rests_on(
+    now: u64,
+    plan: &Plan,
+    flows: &[FlowRecord],
+    measurements: &[LegMeasurement],
+) -> Vec<String> {
+    let line = |(from, to): &(SiteId, SiteId)| {
+        let known = measurements.iter().find(|leg| leg.source == *from && leg.destination == *to);
+        let Some(leg) = known else { return format!("{from} -> {to}: not measured") };
+        let age = leg.measured_at_unix_ms.map_or(0, |at| now.saturating_sub(at) / 1000);
+        let rtt = time::as_millis_f64(leg.rtt.min);
+        let rate = match leg.rate {
+            Some(measured) => format!("{} measured", measured.rate),
+            None => "rate not measured: estimated by window over RTT".to_owned(),
+        };
+        format!("{from} -> {to}: RTT {rtt:.1} ms, measured {age} s ago; {rate}")
+    };
+    legs_of_paths(plan, flows).iter().map(line).collect()
+}
+
+/// Returns why the controller should apply a plan by itself, if it should.
+fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String> {
+    let new = state.plans.get(&number)?;
+    let Some(old) = state.plan_in_effect() else {
+        return (!new.hosts.is_empty()).then(|| "there was none".to_owned());
+    };
+    if let Some(obstacle) = obstacle(state, unix_ms(time), old) {
+        return Some(obstacle);
+    }
+    let problem = problem(state, time).ok()?;
+    let seconds = |plan: &Plan| -> Option<f64> {
+        let flow = |(index, flow): (usize, &Flow)| {
+            let planned = plan.flows.iter().find(|planned| planned.id == flow.id);
+            let path = planned.map_or(Some(Vec::new()), |flow| plan.offers_of(&problem, flow))?;
+            let fct = problem.fct(index, &path).or_else(|| problem.fct(index, &[]))?;
+            Some(fct.saturating_mul(flow.weight))
+        };
+        let all = problem.flows().iter().enumerate().map(flow).sum::<Option<Duration>>();
+        all.map(|all| all.as_secs_f64())
+    };
+    let (old, new) = (seconds(&old.plan)?, seconds(&new.plan)?);
+    let gain = 1.0 - new / old;
+    (gain > HYSTERESIS).then(|| format!("its flows take {:.0} % less time", gain * 100.0))
+}
+
+/// Returns why a plan cannot be kept in effect, if it cannot.
+pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
+    let budget = state.settings.budget_usd_per_day;
+    if plan.usd_per_day > budget && plan.usd_per_day > Money::ZERO {
+        let cost = plan.usd_per_day;
+        return Some(format!("plan {} costs {cost} a day, above the budget {budget}", plan.number));
+    }
+    let usable: BTreeSet<&HostId> = state.relay_hosts(now).map(|host| &host.id).collect();
+    let gone = plan.hosts.values().find(|host| !usable.contains(host))?;
+    let why = match state.hosts.get(gone) {
+        Some(host) if !host.is_trusted => "revoked",
+        Some(host) if host.is_drained => "drained",
+        _ => "unreachable or failing",
+    };
+    Some(format!("host {gone} of plan {} is {why}", plan.number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::testing::{Bench, flow, gateway, host, relay};
+
+    #[test]
+    fn plan_is_on_hosts_within_the_budget_and_says_what_it_rests_on() {
+        let bench = Bench::in_service();
+        let plan = bench.state().plan_in_effect().unwrap();
+        let hosts: Vec<&str> = plan.hosts.values().map(HostId::as_str).collect();
+        assert_eq!(hosts, ["gcp:asia-east1-1", "gcp:europe-north1-1"]);
+        assert_eq!(plan.plan.flows[0].path.len(), 2);
+        assert_eq!(plan.plan.relays.len(), 2);
+        assert!(plan.usd_per_day > Money::from_usd(1.0).unwrap());
+        assert!(plan.usd_per_day <= bench.state().settings.budget_usd_per_day);
+        assert_eq!(plan.rests_on.len(), 3);
+        assert!(plan.rests_on.iter().any(|line| line.contains("estimated by window over RTT")));
+        assert!(plan.rests_on.iter().all(|line| line.contains("RTT ")), "{:?}", plan.rests_on);
+    }
+
+    #[test]
+    fn problem_offers_what_can_be_used_now() {
+        let mut bench = Bench::in_service();
+        let regions = |bench: &Bench| -> Vec<String> {
+            let problem = bench.controller.problem(bench.time()).unwrap();
+            problem.inputs().regions.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(regions(&bench), ["gcp:asia-east1", "gcp:europe-north1"]);
+        let drain = |is_drained| Event::Drain { host: host("gcp:asia-east1-1"), is_drained };
+        bench.event(drain(true));
+        assert_eq!(regions(&bench), ["gcp:europe-north1"]);
+        bench.event(drain(false));
+        bench.pass_without(31, &[2]);
+        assert_eq!(regions(&bench), ["gcp:asia-east1"]);
+        // After a restart, or a jump of its clock, it knows nothing of anyone's silence.
+        let restarted = bench.restarted();
+        assert_eq!(restarted.problem(bench.time()).unwrap().inputs().regions.len(), 2);
+        bench.now += 3_600_000;
+        assert_eq!(regions(&bench).len(), 2);
+    }
+
+    #[test]
+    fn nothing_to_plan_is_said_in_a_line() {
+        let mut bench = Bench::new();
+        let problem = |bench: &Bench| bench.controller.problem(bench.time()).unwrap_err();
+        assert!(problem(&bench).to_string().contains("no flow is declared"));
+        bench.join(1, gateway("office"));
+        bench.event(Event::AddFlow(flow("a", 7)));
+        assert!(problem(&bench).to_string().contains("has been measured yet"));
+    }
+
+    #[test]
+    fn slightly_better_plan_is_only_proposed_and_a_better_one_applied() {
+        let mut bench = Bench::in_service();
+        let first = bench.state().rollout.to;
+        let second = bench.plan();
+        assert_eq!((bench.state().rollout.to, second), (first, first.unwrap() + 1));
+        assert_eq!(bench.state().newest_plan().unwrap().number, second);
+        // Half the direct time is far more than the threshold.
+        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.pass(10);
+        assert_eq!(bench.state().rollout.to, None);
+        let usd_per_day = Money::from_usd(20.0).unwrap();
+        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        let third = bench.plan();
+        assert_eq!(bench.state().rollout.to, Some(third));
+    }
+
+    #[test]
+    fn hosts_of_the_plan_in_effect_are_kept() {
+        let mut bench = Bench::in_service();
+        // Its name comes first.
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
+        bench.join(4, relay("gcp:asia-east1"));
+        bench.pass(10);
+        bench.plan();
+        bench.pass(10);
+        let used = |bench: &Bench| {
+            let plan = bench.state().newest_plan().unwrap();
+            plan.hosts.values().any(|used| used.as_str() == "gcp:asia-east1-2")
+        };
+        assert!(used(&bench));
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: false });
+        bench.plan();
+        assert!(used(&bench));
+    }
+}

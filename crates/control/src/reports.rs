@@ -1,0 +1,200 @@
+//! What hosts report: what they run, and what they measured.
+
+use tradewind_grant::PublicIdentity;
+use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
+use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, Timestamp, time};
+
+use crate::draft::unix_ms;
+use crate::event::{Answer, Decision, Refusal};
+use crate::message::{ProbeOutcome, ProbeResult, Report, ReportAnswer, SCHEMA_VERSION};
+use crate::record::{Host, Probing, RateTest, Record, Seen};
+use crate::schedule;
+use crate::state::State;
+
+/// Takes a report, and answers with probes.
+pub(crate) fn report(
+    state: &State,
+    time: Timestamp,
+    identity: &PublicIdentity,
+    report: &Report,
+) -> Result<Decision, Refusal> {
+    let host = match state.host_of(identity) {
+        None => return Err(Refusal::Forbidden("no host of this identity has joined".to_owned())),
+        Some(host) if !host.is_trusted => {
+            return Err(Refusal::Forbidden(format!("host `{}` is revoked", host.id)));
+        }
+        Some(host) => host,
+    };
+    let now = unix_ms(time);
+    let mut records = vec![Record::Seen(seen(host, now, report))];
+    let mut measured = Measured { state, host, now, legs: Vec::new(), tests: Vec::new() };
+    let mut ended = Vec::new();
+    for result in &report.results {
+        let Some(probing) = state.probing.get(&result.id) else { continue };
+        let is_its_own = probing.host == host.id
+            && probing.probe.as_ref().is_some_and(|(probe, _)| probe.to == result.to);
+        // One that failed is kept until it counts as lost, so that it is not repeated at once.
+        if is_its_own && measured.take(result).is_some() {
+            ended.push(result.id);
+        }
+    }
+    records.extend(measured.legs.into_iter().map(Record::Measurement));
+    records.extend(measured.tests.into_iter().map(Record::RateTest));
+    let end = |id: &u64| Record::Probing(Probing { id: *id, host: host.id.clone(), probe: None });
+    records.extend(ended.iter().map(end));
+    let probings = schedule::probes(state, now, host, &records);
+    let probes = probings.iter().filter_map(|probing| probing.probe.clone());
+    let probes = probes.map(|(probe, _)| probe).collect();
+    records.extend(probings.into_iter().map(Record::Probing));
+    let answer = Answer::Reported(ReportAnswer { schema_version: SCHEMA_VERSION, probes });
+    Ok(Decision { records, answer })
+}
+
+fn seen(host: &Host, now: u64, report: &Report) -> Seen {
+    Seen {
+        host: host.id.clone(),
+        unix_ms: now,
+        applied: report.applied,
+        refused: report.refused.clone(),
+        processes: report.processes.clone(),
+        agent_version: report.agent_version.clone(),
+    }
+}
+
+/// The measurements of one report, while they are collected.
+struct Measured<'a> {
+    state: &'a State,
+    host: &'a Host,
+    now: u64,
+    legs: Vec<LegMeasurement>,
+    tests: Vec<RateTest>,
+}
+
+impl Measured<'_> {
+    /// Takes a result; `None` if it has no figures, or impossible ones. Their time is that of the
+    /// controller's clock, whatever the host's says.
+    fn take(&mut self, result: &ProbeResult) -> Option<()> {
+        let source = self.host.role.site();
+        let leg = match &result.outcome {
+            ProbeOutcome::Failed { .. } => return None,
+            ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples } => LegMeasurement {
+                rtt: rtt(*min_ms, *median_ms, *spread_ms, *samples)?,
+                rate: self.known(&source, &result.to).and_then(|leg| leg.rate),
+                source,
+                destination: result.to.clone(),
+                method: Method::Tcp,
+                measured_at_unix_ms: Some(self.now),
+            },
+            ProbeOutcome::Rate { .. } => {
+                let leg = self.known(&source, &result.to)?.clone();
+                let (rate, bytes) = rate(&result.outcome)?;
+                self.count(source, result.to.clone(), bytes);
+                LegMeasurement { rate, ..leg }
+            }
+        };
+        self.legs.push(leg);
+        Some(())
+    }
+
+    /// Returns what is known of a leg, this report included.
+    fn known(&self, source: &SiteId, to: &SiteId) -> Option<&LegMeasurement> {
+        let new = self.legs.iter().rev().find(|leg| leg.destination == *to);
+        new.or_else(|| self.state.measurements.get(&(source.clone(), to.clone())))
+    }
+
+    /// Counts the bytes of a rate test to those of the day.
+    fn count(&mut self, source: SiteId, destination: SiteId, bytes: u64) {
+        let new = self.tests.iter().map(|test| test.bytes_of_day).max().unwrap_or(0);
+        let before = schedule::bytes_of_day(self.state, self.now).max(new);
+        let bytes_of_day = before.saturating_add(bytes);
+        self.tests.push(RateTest { source, destination, unix_ms: self.now, bytes_of_day });
+    }
+}
+
+/// Returns a round-trip time from a report; `None` for impossible figures.
+fn rtt(min_ms: f64, median_ms: f64, spread_ms: f64, samples: u32) -> Option<RttSummary> {
+    let ms = |figure: f64| time::duration_from_millis(figure).ok();
+    let (min, median) = (ms(min_ms)?, ms(median_ms)?);
+    let is_possible = samples > 0 && min > Duration::ZERO && min <= median;
+    is_possible.then_some(RttSummary { min, median, spread: ms(spread_ms)?, count: samples })
+}
+
+/// Returns the rate of a test and its bytes; no rate if it still grew, as it is only a lower bound;
+/// `None` for impossible figures.
+fn rate(outcome: &ProbeOutcome) -> Option<(Option<RateSummary>, u64)> {
+    let ProbeOutcome::Rate {
+        rate_mbps,
+        connections,
+        window_bytes,
+        retransmitted,
+        still_grew,
+        bytes,
+    } = outcome
+    else {
+        return None;
+    };
+    let summary = RateSummary {
+        rate: Bandwidth::from_mbps(*rate_mbps).ok()?,
+        connections: (*connections).max(1),
+        window: window_bytes.map(Bytes::new),
+        retransmitted: retransmitted.and_then(|share| Ratio::new(share).ok()),
+    };
+    Some(((!still_grew).then_some(summary), *bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::testing::{Bench, gateway, host, identity, relay};
+
+    fn rtt_of(probe: &crate::message::Probe, min_ms: f64) -> ProbeResult {
+        let (median_ms, spread_ms) = (min_ms, 0.0);
+        ProbeResult {
+            id: probe.id,
+            to: probe.to.clone(),
+            measured_unix_ms: 0,
+            outcome: ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples: 20 },
+        }
+    }
+
+    #[test]
+    fn only_results_of_own_probes_under_way_with_possible_figures_count() {
+        let mut bench = Bench::new();
+        bench.join(1, gateway("office"));
+        bench.join(2, relay("gcp:us-east1"));
+        let probes = bench.report(1, Vec::new());
+        assert_eq!(probes.len(), 1);
+        let probe = &probes[0];
+        let invented = ProbeResult { id: probe.id + 1, ..rtt_of(probe, 20.0) };
+        let elsewhere = ProbeResult { to: SiteId::new("far").unwrap(), ..rtt_of(probe, 20.0) };
+        let impossible = [rtt_of(probe, f64::NAN), rtt_of(probe, -1.0), rtt_of(probe, 0.0)];
+        for result in [invented, elsewhere].into_iter().chain(impossible) {
+            bench.report(1, vec![result]);
+            assert!(bench.state().measurements.is_empty());
+        }
+        // Another host's.
+        bench.report(2, vec![rtt_of(probe, 20.0)]);
+        assert!(bench.state().measurements.is_empty());
+        bench.report(1, vec![rtt_of(probe, 20.0)]);
+        let leg = bench.state().measurements.values().next().unwrap();
+        assert_eq!(leg.rtt.min, Duration::from_millis(20));
+        assert_eq!(leg.measured_at_unix_ms, Some(bench.now));
+        // A repetition changes nothing.
+        bench.report(1, vec![rtt_of(probe, 90.0)]);
+        let leg = bench.state().measurements.values().next().unwrap();
+        assert_eq!(leg.rtt.min, Duration::from_millis(20));
+    }
+
+    #[test]
+    fn strangers_and_revoked_hosts_are_refused() {
+        let mut bench = Bench::new();
+        let report = || Event::Report { identity: identity(1), report: Report::default() };
+        assert!(matches!(bench.refusal(report()), Refusal::Forbidden(_)));
+        bench.join(1, gateway("office"));
+        bench.report(1, Vec::new());
+        bench.event(Event::Revoke(host("office-1")));
+        assert!(matches!(bench.refusal(report()), Refusal::Forbidden(_)));
+        assert!(bench.controller.document(&identity(1), None).is_none());
+    }
+}

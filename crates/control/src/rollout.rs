@@ -1,0 +1,280 @@
+//! How a plan is put into effect: make before break.
+//!
+//! First the relays of both plans run, with what either plan needs; when all relays of the new plan
+//! are ready, gateways take its paths; when they have, relays of the new plan alone run. So a
+//! gateway never has a path over a relay that does not allow it.
+
+use tradewind_units::{Duration, HostId, Money};
+
+use crate::draft::{CONTROLLER, Draft, OPERATOR};
+use crate::event::{Answer, Refusal};
+use crate::message::{Document, ProcessState};
+use crate::planning::obstacle;
+use crate::record::{Host, PlanRecord, Record, Role, Rollout, Step, Watching};
+use crate::state::{SEEN_WITHIN, State};
+
+/// Time that relays of a new plan have until they are ready. Chosen: twelve reports, and longer
+/// than a relay takes to start.
+const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
+/// Time for which an unreachable gateway is waited for, because it may still use the paths of the
+/// plan before. Chosen: longer than most partitions; until then relays of both plans run.
+pub(crate) const GATEWAYS_WAITED_FOR: Duration = Duration::from_secs(600);
+/// Time between two looks at documents that nothing else has changed, for grants that end.
+const RENEW_EVERY: u64 = 60_000;
+
+/// Puts a plan into effect, as the operator wishes.
+pub(crate) fn apply(draft: &mut Draft, number: u64) -> Result<Answer, Refusal> {
+    let Some(plan) = draft.state.plans.get(&number) else {
+        return Err(Refusal::NotFound(format!("no plan {number}")));
+    };
+    let rollout = &draft.state.rollout;
+    match rollout.step {
+        Step::Done if rollout.to == Some(number) => {
+            return Err(Refusal::Conflict(format!("plan {number} is in effect")));
+        }
+        // Relays still allow what it needs.
+        Step::Gateways if rollout.from == Some(number) => {}
+        Step::Done => {}
+        Step::Relays | Step::Gateways => {
+            let under_way = rollout.to.map_or("no plan".to_owned(), |to| format!("plan {to}"));
+            return Err(Refusal::Conflict(format!("{under_way} is being put into effect")));
+        }
+    }
+    if let Some(obstacle) = obstacle(&draft.state, draft.now(), plan) {
+        return Err(Refusal::Conflict(obstacle));
+    }
+    draft.audit(OPERATOR, format!("applies plan {number}"));
+    begin(draft, Some(number));
+    Ok(Answer::Done)
+}
+
+/// Begins to put a plan into effect; `None`: all flows go direct.
+pub(crate) fn begin(draft: &mut Draft, to: Option<u64>) {
+    let from = draft.state.rollout.to;
+    enter(draft, from, to, Step::Relays);
+}
+
+fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
+    let since_unix_ms = draft.now();
+    draft.push(Record::Rollout(Rollout { from, to, step, since_unix_ms }));
+}
+
+/// Takes the time in; returns whether documents should be looked at.
+pub(crate) fn tick(draft: &mut Draft) -> bool {
+    let now = draft.now();
+    let before = draft.state.watching;
+    let since = draft.state.watched_since(now).unwrap_or(now);
+    draft.push(Record::Watching(Watching { since_unix_ms: since, last_unix_ms: now }));
+    forget_lost_probes(draft);
+    let is_due =
+        before.is_none_or(|watching| watching.last_unix_ms / RENEW_EVERY != now / RENEW_EVERY);
+    is_due || draft.state.rollout.step != Step::Done
+}
+
+fn forget_lost_probes(draft: &mut Draft) {
+    let now = draft.now();
+    let is_lost = |until: u64| {
+        let longest = crate::schedule::LOST_AFTER.as_millis() as u64;
+        until <= now || until > now + longest
+    };
+    let probings = draft.state.probing.values();
+    let lost: Vec<_> = probings
+        .filter(|probing| probing.probe.as_ref().is_none_or(|(_, until)| is_lost(*until)))
+        .map(|probing| Record::Probing(crate::record::Probing { probe: None, ..probing.clone() }))
+        .collect();
+    lost.into_iter().for_each(|record| draft.push(record));
+}
+
+/// Takes the next step if all is ready for it; returns whether it did.
+pub(crate) fn advance(draft: &mut Draft) -> bool {
+    let Rollout { from, to, step, since_unix_ms } = draft.state.rollout.clone();
+    let now = draft.now();
+    match step {
+        Step::Done => stop_what_is_unpaid(draft),
+        Step::Relays => {
+            let Some(waits_for) = unready_relay(&draft.state, now, to) else {
+                enter(draft, from, to, Step::Gateways);
+                return true;
+            };
+            if waited(&draft.state, now, since_unix_ms) < RELAYS_READY_WITHIN {
+                return false;
+            }
+            let seconds = RELAYS_READY_WITHIN.as_secs();
+            let back = from.map_or("direct paths".to_owned(), |from| format!("plan {from}"));
+            let action = format!("goes back to {back}: relay {waits_for} not ready in {seconds} s");
+            draft.audit(CONTROLLER, action);
+            // Gateways that have not confirmed it are waited for, as they may have other paths.
+            enter(draft, to, from, Step::Gateways);
+            true
+        }
+        Step::Gateways => {
+            let mut gateways = draft.state.hosts.values().filter(|host| is_gateway(host));
+            if gateways.any(|host| is_waited_for(&draft.state, now, host)) {
+                return false;
+            }
+            enter(draft, from, to, Step::Done);
+            let what = to.map_or("no plan".to_owned(), |to| format!("plan {to}"));
+            draft.audit(CONTROLLER, format!("{what} is in effect"));
+            true
+        }
+    }
+}
+
+/// Ends the plan in effect when the budget is zero and the plan costs something.
+fn stop_what_is_unpaid(draft: &mut Draft) -> bool {
+    let is_paid = draft.state.plan_in_effect().is_none_or(|plan| !is_unpaid(&draft.state, plan));
+    if is_paid {
+        return false;
+    }
+    draft.audit(CONTROLLER, "stops all relays: the budget is zero".to_owned());
+    begin(draft, None);
+    true
+}
+
+/// Returns whether the budget is zero, and a plan costs something.
+pub(crate) fn is_unpaid(state: &State, plan: &PlanRecord) -> bool {
+    state.settings.budget_usd_per_day == Money::ZERO && plan.usd_per_day > Money::ZERO
+}
+
+/// Returns the time since `since`, as far as the controller has watched.
+fn waited(state: &State, now: u64, since: u64) -> Duration {
+    let since = if since > now { 0 } else { since };
+    let watched = state.watched_since(now).unwrap_or(now);
+    Duration::from_millis(now.saturating_sub(since.max(watched)))
+}
+
+/// Returns a relay of the plan that is not ready to carry it. Revoked ones carry nothing.
+fn unready_relay(state: &State, now: u64, plan: Option<u64>) -> Option<HostId> {
+    let hosts = state.plans.get(&plan?)?.hosts.values();
+    let mut trusted = hosts.filter(|host| state.hosts.get(*host).is_some_and(|it| it.is_trusted));
+    trusted.find(|host| !is_ready(state, now, host)).cloned()
+}
+
+/// Returns whether a host was seen, has applied its newest document, and all its processes are
+/// ready.
+fn is_ready(state: &State, now: u64, host: &HostId) -> bool {
+    let Some((seen, document)) = state.seen.get(host).zip(state.documents.get(host)) else {
+        return false;
+    };
+    let is_up = |name: &String| {
+        let process = seen.processes.iter().find(|process| process.name == *name);
+        process.is_some_and(|process| process.state == ProcessState::Ready)
+    };
+    state.was_seen(host, now, SEEN_WITHIN)
+        && has_applied(state, host, document)
+        && document.processes.iter().all(|process| is_up(&process.name))
+}
+
+fn has_applied(state: &State, host: &HostId, document: &Document) -> bool {
+    state.seen.get(host).and_then(|seen| seen.applied) == Some(document.version)
+}
+
+fn is_gateway(host: &Host) -> bool {
+    matches!(host.role, Role::Gateway { .. }) && host.is_trusted
+}
+
+/// Returns whether a gateway may still use other paths than its newest document's: it has not
+/// applied that, and was not away for so long that nobody waits for it.
+fn is_waited_for(state: &State, now: u64, host: &Host) -> bool {
+    let document = state.documents.get(&host.id);
+    let has_applied = document.is_none_or(|document| has_applied(state, &host.id, document));
+    !has_applied && state.is_reachable(&host.id, now, GATEWAYS_WAITED_FOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_units::Money;
+
+    use super::*;
+    use crate::event::Event;
+    use crate::testing::{Bench, flow, host};
+
+    /// Returns a plan that is not in effect, over the same hosts, beside the one that is.
+    fn with_proposal() -> (Bench, u64, u64) {
+        let mut bench = Bench::in_service();
+        let first = bench.state().rollout.to.unwrap();
+        let second = bench.plan();
+        assert_eq!(bench.state().rollout.step, Step::Done);
+        (bench, first, second)
+    }
+
+    #[test]
+    fn relays_come_first_then_gateways() {
+        let mut bench = Bench::in_service();
+        let is_done = bench.state().rollout.step == Step::Done;
+        assert!(is_done && bench.config("gcp:asia-east1-1").is_some());
+        // Again from none, a second at a time.
+        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        assert!(!bench.config("office-1").unwrap().contains("twgrant_"), "a hard stop, at once");
+        bench.pass(10);
+        assert_eq!(bench.config("gcp:asia-east1-1"), None);
+        let usd_per_day = Money::from_usd(20.0).unwrap();
+        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        bench.plan();
+        assert_eq!(bench.state().rollout.step, Step::Relays);
+        assert!(bench.config("gcp:asia-east1-1").is_some());
+        assert!(!bench.config("office-1").unwrap().contains("twgrant_"));
+        bench.pass_without(1, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Relays);
+        bench.pass_without(1, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Gateways);
+        assert!(bench.config("office-1").unwrap().contains("twgrant_"));
+        bench.pass_without(300, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Gateways, "it may use the paths before");
+        bench.pass(2);
+        assert_eq!(bench.state().rollout.step, Step::Done);
+    }
+
+    #[test]
+    fn silent_gateway_is_waited_for_ten_minutes() {
+        let (mut bench, _, second) = with_proposal();
+        bench.event(Event::AddFlow(flow("b", 8)));
+        bench.event(Event::Apply { plan: second });
+        bench.pass_without(590, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Gateways);
+        bench.pass_without(30, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Done);
+    }
+
+    #[test]
+    fn plan_whose_relay_is_not_ready_is_taken_back() {
+        let (mut bench, first, _) = with_proposal();
+        bench.event(Event::Drain { host: host("gcp:europe-north1-1"), is_drained: true });
+        bench.pass(1);
+        let third = bench.plan();
+        assert_eq!(
+            (bench.state().rollout.from, bench.state().rollout.to),
+            (Some(first), Some(third))
+        );
+        bench.pass_without(58, &[3]);
+        assert_eq!(bench.state().rollout.step, Step::Relays);
+        bench.pass_without(5, &[3]);
+        assert_eq!(
+            (bench.state().rollout.to, bench.state().rollout.step),
+            (Some(first), Step::Done)
+        );
+        let said =
+            |entry: &crate::record::AuditEntry| entry.action.starts_with("goes back to plan");
+        assert!(bench.state().audit.values().any(said));
+    }
+
+    #[test]
+    fn one_rollout_at_a_time_but_back_to_the_plan_before() {
+        let (mut bench, first, second) = with_proposal();
+        let in_effect = bench.refusal(Event::Apply { plan: first });
+        assert!(matches!(in_effect, Refusal::Conflict(_)));
+        assert!(matches!(bench.refusal(Event::Apply { plan: 99 }), Refusal::NotFound(_)));
+        bench.event(Event::AddFlow(flow("b", 8)));
+        bench.event(Event::Apply { plan: second });
+        // Its relays are ready already; its gateway has a new document.
+        bench.pass_without(1, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Gateways);
+        assert!(matches!(bench.refusal(Event::Apply { plan: second }), Refusal::Conflict(_)));
+        bench.event(Event::Apply { plan: first });
+        bench.pass(3);
+        assert_eq!(
+            (bench.state().rollout.to, bench.state().rollout.step),
+            (Some(first), Step::Done)
+        );
+    }
+}

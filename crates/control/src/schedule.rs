@@ -1,0 +1,411 @@
+//! The schedule: which probes a host runs next.
+//!
+//! Round-trip times come first: of every pair of places that could be neighbours on a path. Rate
+//! tests follow, of the legs that the newest plan uses and of the direct paths of its flows, one at
+//! a time for each host at either end, and within bytes of a day. The times of repetition are
+//! spread by a hash, so that hosts that joined together do not measure together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use tradewind_grant::Destination;
+use tradewind_model::measurement::LegMeasurement;
+use tradewind_units::{Duration, HostId, RelayId, SiteId};
+
+use crate::knowledge;
+use crate::message::{Probe, ProbeKind};
+use crate::record::{FlowRecord, Host, PlanRecord, Probing, Record, Role};
+use crate::state::{SEEN_WITHIN, State};
+
+/// The port of the responder of rate tests on each host.
+pub const RESPONDER_PORT: u16 = 7001;
+/// Time after which a round-trip time is measured again, a tenth more or less. Chosen.
+pub const RTT_EVERY: Duration = Duration::from_secs(300);
+/// Time after which the rate of a leg of the newest plan is measured again. Chosen.
+pub const RATE_EVERY: Duration = Duration::from_secs(3600);
+/// Time after which a probe without a result counts as lost. Chosen: several reports, and more than
+/// the longest test.
+pub const LOST_AFTER: Duration = Duration::from_secs(60);
+/// Longest time of a rate test. Chosen: as `tradewind probe rate`.
+pub const RATE_TEST: Duration = Duration::from_secs(5);
+/// Most probes of round-trip times in one answer. Chosen: a host measures at most so many paths at
+/// once, and one that has just joined hundreds within minutes.
+const MOST_RTT_PROBES: usize = 16;
+/// Handshakes of such a probe, and the time between two. Chosen: two seconds in all.
+const RTT_SAMPLES: u32 = 20;
+const RTT_INTERVAL_MS: u64 = 100;
+/// The share of the budget that rate tests may cost, at this price. Chosen: a common price of
+/// egress to the Internet.
+const TESTS_OF_BUDGET: f64 = 0.1;
+const TESTS_USD_PER_GB: f64 = 0.09;
+/// Most bytes that rate tests carry in a day, whatever the budget. Chosen: about 100 tests of
+/// 600 Mbit/s.
+pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Returns the probes of a host, which reports now; `new` are the records of its report, which the
+/// state does not hold yet.
+#[must_use]
+pub fn probes(state: &State, now_unix_ms: u64, host: &Host, new: &[Record]) -> Vec<Probing> {
+    let schedule = Schedule::new(state, now_unix_ms, host, new);
+    let mut probes = schedule.round_trips();
+    probes.extend(schedule.rate_test());
+    probes
+}
+
+/// Returns the bytes that rate tests have carried on the day of `now_unix_ms` (UTC).
+#[must_use]
+pub fn bytes_of_day(state: &State, now_unix_ms: u64) -> u64 {
+    let today =
+        state.rate_tests.values().filter(|test| test.unix_ms / DAY_MS == now_unix_ms / DAY_MS);
+    today.map(|test| test.bytes_of_day).max().unwrap_or(0)
+}
+
+/// Returns the most bytes that rate tests may carry in a day: a tenth of the budget pays them.
+#[must_use]
+pub fn most_bytes_of_day(state: &State) -> u64 {
+    let usd = state.settings.budget_usd_per_day.as_usd() * TESTS_OF_BUDGET;
+    ((usd / TESTS_USD_PER_GB * 1e9) as u64).min(MOST_TEST_BYTES_A_DAY)
+}
+
+/// A place that a host may probe.
+struct Target {
+    to: SiteId,
+    address: SocketAddr,
+}
+
+/// What one host knows when it reports.
+struct Schedule<'a> {
+    state: &'a State,
+    now: u64,
+    host: &'a Host,
+    from: SiteId,
+    /// Measurements of this report.
+    measured: BTreeMap<&'a SiteId, &'a LegMeasurement>,
+    /// Rate tests of this report, by their receivers.
+    tested: BTreeSet<&'a SiteId>,
+    /// Probes that run, of all hosts.
+    running: Vec<(&'a Probing, &'a Probe)>,
+}
+
+impl<'a> Schedule<'a> {
+    fn new(state: &'a State, now: u64, host: &'a Host, new: &'a [Record]) -> Self {
+        let (mut measured, mut tested, mut ended) =
+            (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        for record in new {
+            match record {
+                Record::Measurement(leg) => drop(measured.insert(&leg.destination, leg)),
+                Record::RateTest(test) => drop(tested.insert(&test.destination)),
+                Record::Probing(probing) => drop(ended.insert(probing.id)),
+                _ => {}
+            }
+        }
+        let runs = |probing: &'a Probing| {
+            let (probe, lost_at) = probing.probe.as_ref()?;
+            (*lost_at > now && !ended.contains(&probing.id)).then_some((probing, probe))
+        };
+        let running = state.probing.values().filter_map(runs).collect();
+        let from = host.role.site();
+        Self { state, now, host, from, measured, tested, running }
+    }
+
+    /// Returns the probes of round-trip times that are due, the unmeasured legs first.
+    fn round_trips(&self) -> Vec<Probing> {
+        let mut due: Vec<(u64, Target)> = Vec::new();
+        for target in self.targets() {
+            let is_known = due.iter().any(|(_, other)| other.to == target.to);
+            if let Some(since) = self.rtt_due_since(&target.to).filter(|_| !is_known) {
+                due.push((since, target));
+            }
+        }
+        due.sort_by_key(|(since, _)| *since);
+        let kind = ProbeKind::Rtt { samples: RTT_SAMPLES, interval_ms: RTT_INTERVAL_MS };
+        let due = due.into_iter().take(MOST_RTT_PROBES);
+        due.map(|(_, target)| self.probing(target, kind)).collect()
+    }
+
+    /// Returns the time since when a round-trip time is due; zero if it was never measured.
+    fn rtt_due_since(&self, to: &SiteId) -> Option<u64> {
+        if self.runs(to, |kind| matches!(kind, ProbeKind::Rtt { .. })) {
+            return None;
+        }
+        let Some(at) = self.known(to).and_then(|leg| leg.measured_at_unix_ms) else {
+            return Some(0);
+        };
+        let every = RTT_EVERY.as_millis() as u64;
+        let spread = hash(&[self.from.as_str(), to.as_str(), &at.to_string()]) % (every / 5);
+        let every = every - every / 10 + spread;
+        (self.now.abs_diff(at) >= every).then_some(at.saturating_add(every))
+    }
+
+    /// Returns the rate test that is due, if there is one and all it takes is free.
+    fn rate_test(&self) -> Option<Probing> {
+        if self.is_testing(&self.host.id, self.host.address) {
+            return None;
+        }
+        let bytes = bytes_of_day(self.state, self.now);
+        let left = most_bytes_of_day(self.state).saturating_sub(bytes + self.bytes_under_way());
+        let plan = self.state.newest_plan()?;
+        for to in neighbours(plan, &self.from) {
+            let Some(other) = self.idle_host(&to).filter(|_| self.is_rate_due(&to)) else {
+                continue;
+            };
+            let Some(expected) = self.expected_mbps(plan, &to) else { continue };
+            if test_bytes(expected) > left {
+                continue;
+            }
+            let kind = ProbeKind::Rate {
+                connections: 1,
+                duration_ms: RATE_TEST.as_millis() as u64,
+                max_rate_mbps: Some(expected),
+            };
+            let address = SocketAddr::new(other.address, RESPONDER_PORT);
+            return Some(self.probing(Target { to, address }, kind));
+        }
+        None
+    }
+
+    /// Returns whether the rate of a leg is due; its round-trip time must be known.
+    fn is_rate_due(&self, to: &SiteId) -> bool {
+        let ends = (self.from.clone(), to.clone());
+        let is_fresh = self.state.rate_tests.get(&ends).is_some_and(|test| {
+            u128::from(self.now.abs_diff(test.unix_ms)) < RATE_EVERY.as_millis()
+        });
+        let is_new = self.tested.contains(to);
+        let runs = self.runs(to, |kind| matches!(kind, ProbeKind::Rate { .. }));
+        self.known(to).is_some() && !is_fresh && !is_new && !runs
+    }
+
+    /// Returns the largest rate that a test of a leg is worth: what the leg would carry at best, if
+    /// its rate was never measured, and no more than the path's other legs carry.
+    fn expected_mbps(&self, plan: &PlanRecord, to: &SiteId) -> Option<f64> {
+        let regions = plan.plan.relays.iter().map(|relay| relay.region.clone()).collect();
+        let unmeasured = |leg: &LegMeasurement| LegMeasurement { rate: None, ..leg.clone() };
+        let optimistic = knowledge::legs(&[unmeasured(self.known(to)?)], &regions);
+        let best = optimistic.values().next()?.rate().as_mbps();
+        let most = plan.plan.relays.iter().map(|relay| relay_mbps(relay.relay_type.as_str()));
+        Some(most.fold(best, f64::min).max(1.0))
+    }
+
+    /// Returns a trusted host of a place that takes part in no rate test, and can be reached.
+    fn idle_host(&self, to: &SiteId) -> Option<&'a Host> {
+        self.hosts_of(to).find(|other| !self.is_testing(&other.id, other.address))
+    }
+
+    fn hosts_of<'b>(&'b self, to: &'b SiteId) -> impl Iterator<Item = &'a Host> + use<'a, 'b> {
+        self.others().filter(move |other| other.role.site() == *to)
+    }
+
+    /// Returns the other hosts that can be probed.
+    fn others(&self) -> impl Iterator<Item = &'a Host> + use<'a> {
+        let (state, now, own) = (self.state, self.now, self.host.id.clone());
+        state.hosts.values().filter(move |other| {
+            other.id != own && other.is_trusted && state.is_reachable(&other.id, now, SEEN_WITHIN)
+        })
+    }
+
+    /// Returns whether a host takes part in a rate test, at either end.
+    fn is_testing(&self, host: &HostId, address: IpAddr) -> bool {
+        self.rate_tests_under_way()
+            .any(|(probing, probe)| probing.host == *host || probe.target.ip() == address)
+    }
+
+    fn rate_tests_under_way(&self) -> impl Iterator<Item = &(&'a Probing, &'a Probe)> {
+        self.running.iter().filter(|(_, probe)| matches!(probe.kind, ProbeKind::Rate { .. }))
+    }
+
+    fn bytes_under_way(&self) -> u64 {
+        let bytes = |(_, probe): &(&Probing, &Probe)| match probe.kind {
+            ProbeKind::Rate { max_rate_mbps: Some(mbps), .. } => test_bytes(mbps),
+            ProbeKind::Rate { .. } | ProbeKind::Rtt { .. } => 0,
+        };
+        self.rate_tests_under_way().map(bytes).sum()
+    }
+
+    /// Returns whether a probe of this kind runs from this place to `to`, by any host.
+    fn runs(&self, to: &SiteId, is_kind: impl Fn(&ProbeKind) -> bool) -> bool {
+        let is_from_here = |probing: &Probing| {
+            let host = self.state.hosts.get(&probing.host);
+            host.is_some_and(|host| host.role.site() == self.from)
+        };
+        self.running.iter().any(|(probing, probe)| {
+            probe.to == *to && is_kind(&probe.kind) && is_from_here(probing)
+        })
+    }
+
+    fn known(&self, to: &SiteId) -> Option<&'a LegMeasurement> {
+        let before = || self.state.measurements.get(&(self.from.clone(), to.clone()));
+        self.measured.get(to).copied().or_else(before)
+    }
+
+    /// Returns the places that could follow this one on a path: relays, and destinations of flows.
+    fn targets(&self) -> Vec<Target> {
+        let is_relay = |host: &&Host| matches!(host.role, Role::Relay { .. });
+        let relays = self.others().filter(is_relay).map(|host| Target {
+            to: host.role.site(),
+            address: SocketAddr::new(host.address, RESPONDER_PORT),
+        });
+        let is_mine = |flow: &&FlowRecord| match &self.host.role {
+            Role::Relay { .. } => true,
+            Role::Gateway { site } | Role::Probe { site } => flow.from == *site,
+        };
+        let flows = self.state.flows.values().filter(is_mine);
+        let targets = relays.chain(flows.filter_map(|flow| self.destination(flow)));
+        targets.filter(|target| target.to != self.from).collect()
+    }
+
+    /// Returns where to probe the destination of a flow: itself, or a host of its site where it is
+    /// given by name.
+    fn destination(&self, flow: &FlowRecord) -> Option<Target> {
+        let to = flow.to_site.clone();
+        let of_host = || {
+            let host = self.hosts_of(&to).next();
+            host.map(|host| SocketAddr::new(host.address, RESPONDER_PORT))
+        };
+        let address = match &flow.to {
+            Destination::Address(address) => of_host().unwrap_or(*address),
+            Destination::Name { .. } => of_host()?,
+        };
+        Some(Target { to, address })
+    }
+
+    fn probing(&self, target: Target, kind: ProbeKind) -> Probing {
+        let Target { to, address } = target;
+        let measured = match kind {
+            ProbeKind::Rtt { .. } => "rtt",
+            ProbeKind::Rate { .. } => "rate",
+        };
+        let parts = [self.host.id.as_str(), to.as_str(), measured, &self.now.to_string()];
+        // Numbers that every reader of JSON holds exactly.
+        let id = hash(&parts) >> 11;
+        let probe = Probe { id, to, target: address, kind };
+        let lost_at = self.now.saturating_add(LOST_AFTER.as_millis() as u64);
+        Probing { id, host: self.host.id.clone(), probe: Some((probe, lost_at)) }
+    }
+}
+
+/// Returns the places that follow `from` on a path of the plan, and the destinations of its flows,
+/// first those of paths.
+fn neighbours(plan: &PlanRecord, from: &SiteId) -> Vec<SiteId> {
+    let region = |id: &RelayId| -> Option<SiteId> {
+        let relay = plan.plan.relays.iter().find(|relay| relay.id == *id)?;
+        Some(relay.region.clone().into())
+    };
+    let (mut on_paths, mut direct) = (Vec::new(), Vec::new());
+    for flow in &plan.flows {
+        let planned = plan.plan.flows.iter().find(|planned| planned.id == flow.id);
+        let relays = planned.into_iter().flat_map(|planned| planned.path.iter().filter_map(region));
+        let places: Vec<SiteId> =
+            [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect();
+        let next = places.windows(2).filter(|pair| pair[0] == *from).map(|pair| pair[1].clone());
+        on_paths.extend(next);
+        direct.extend((flow.from == *from).then(|| flow.to_site.clone()));
+    }
+    let mut seen = BTreeSet::new();
+    on_paths.into_iter().chain(direct).filter(|place| seen.insert(place.clone())).collect()
+}
+
+/// Returns the rate of a relay type's connection, in Mbit/s.
+fn relay_mbps(relay_type: &str) -> f64 {
+    let catalogue = tradewind_model::Catalogue::builtin();
+    let vm = catalogue.vm_type(relay_type);
+    let cap = vm.map(|vm| vm.per_connection_cap.unwrap_or(vm.egress_cap).as_mbps());
+    cap.unwrap_or(tradewind_model::leg::RELAY_FLOW_MBPS)
+}
+
+/// Returns the bytes of a rate test at this rate.
+fn test_bytes(mbps: f64) -> u64 {
+    (mbps * 1e6 / 8.0 * RATE_TEST.as_secs_f64()) as u64
+}
+
+/// Returns a number of these words, the same each time.
+fn hash(words: &[&str]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for word in words {
+        hasher.update(word.as_bytes());
+        hasher.update(b"\n");
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::testing::{Bench, flow, gateway, relay};
+
+    fn is_rate(probe: &Probe) -> bool {
+        matches!(probe.kind, ProbeKind::Rate { .. })
+    }
+
+    #[test]
+    fn each_place_measures_to_its_possible_neighbours_once_in_five_minutes() {
+        let mut bench = Bench::new();
+        bench.join(1, gateway("office"));
+        bench.join(2, relay("gcp:us-east1"));
+        bench.join(3, relay("gcp:asia-east1"));
+        bench.event(Event::AddFlow(flow("a", 7)));
+        let places = |probes: Vec<Probe>| -> Vec<String> {
+            probes.iter().map(|probe| probe.to.to_string()).collect()
+        };
+        let first = bench.report(1, Vec::new());
+        assert_eq!(places(first), ["gcp:asia-east1", "gcp:us-east1", "far7"]);
+        assert_eq!(places(bench.report(2, Vec::new())), ["gcp:asia-east1", "far7"]);
+        // They are under way.
+        assert!(bench.report(1, Vec::new()).is_empty());
+        // Lost ones are repeated.
+        bench.now += LOST_AFTER.as_millis() as u64;
+        assert_eq!(bench.report(1, Vec::new()).len(), 3);
+        bench.now += LOST_AFTER.as_millis() as u64;
+        bench.pass(1);
+        assert_eq!(bench.state().measurements.len(), 7);
+        bench.pass(269);
+        assert!(bench.report(1, Vec::new()).is_empty());
+        let before: Vec<_> = bench.state().measurements.values().cloned().collect();
+        bench.pass(61);
+        for leg in before {
+            let again = &bench.state().measurements[&(leg.source, leg.destination)];
+            assert!(again.measured_at_unix_ms > leg.measured_at_unix_ms);
+        }
+    }
+
+    #[test]
+    fn rate_tests_are_of_the_plans_legs_one_at_a_time_for_each_host() {
+        let mut bench = Bench::in_service();
+        // Of all that can be tested: to the first relay, and from there to the second.
+        let tested: Vec<_> = bench.state().rate_tests.keys().cloned().collect();
+        let tested: Vec<_> = tested.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
+        let expected = [("gcp:europe-north1", "gcp:asia-east1"), ("office", "gcp:europe-north1")];
+        assert_eq!(tested, expected);
+        bench.now += RATE_EVERY.as_millis() as u64;
+        bench.event(Event::Tick);
+        let of_gateway = bench.report(1, Vec::new());
+        assert_eq!(of_gateway.iter().filter(|probe| is_rate(probe)).count(), 1);
+        // The first relay takes part in that one.
+        assert!(!bench.report(2, Vec::new()).iter().any(is_rate));
+        assert!(!bench.report(1, Vec::new()).iter().any(is_rate));
+    }
+
+    #[test]
+    fn rate_tests_stay_within_the_bytes_of_a_day() {
+        let mut bench = Bench::in_service();
+        assert!(bytes_of_day(bench.state(), bench.now) >= 2 * 250_000_000);
+        // What a tenth of the budget pays.
+        let most = most_bytes_of_day(bench.state());
+        assert_eq!(most, 22_222_222_222);
+        let test = bench.state().rate_tests.values().next().unwrap().clone();
+        let spent = crate::record::RateTest { bytes_of_day: most - 1000, ..test };
+        bench.controller.apply(Record::RateTest(spent));
+        let tests = |bench: &mut Bench| {
+            bench.now += RATE_EVERY.as_millis() as u64;
+            bench.event(Event::Tick);
+            bench.report(1, Vec::new()).iter().any(is_rate)
+        };
+        assert!(!tests(&mut bench));
+        bench.now += DAY_MS;
+        assert!(tests(&mut bench));
+    }
+}

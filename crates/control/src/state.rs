@@ -1,0 +1,190 @@
+//! The state that records add up to.
+
+use std::collections::BTreeMap;
+
+use tradewind_grant::PublicIdentity;
+use tradewind_model::measurement::LegMeasurement;
+use tradewind_units::{Duration, FlowId, HostId, SiteId};
+
+use crate::invite::InviteHash;
+use crate::message::{Document, ProcessState, ProcessStatus};
+use crate::record::{
+    AuditEntry, Counters, FlowRecord, Host, InviteRecord, PlanRecord, Probing, RateTest, Record,
+    Role, Rollout, Seen, Settings, Step, Watching,
+};
+
+/// The controller's state.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State {
+    /// Numbers that only grow.
+    pub counters: Counters,
+    /// The operator's settings.
+    pub settings: Settings,
+    /// Invites, by the hashes of their secrets.
+    pub invites: BTreeMap<InviteHash, InviteRecord>,
+    /// Hosts, by name.
+    pub hosts: BTreeMap<HostId, Host>,
+    /// Declared flows.
+    pub flows: BTreeMap<FlowId, FlowRecord>,
+    /// The newest measurement of each leg.
+    pub measurements: BTreeMap<(SiteId, SiteId), LegMeasurement>,
+    /// The last rate test of each leg.
+    pub rate_tests: BTreeMap<(SiteId, SiteId), RateTest>,
+    /// Plans, by number: those of the rollout and the newest.
+    pub plans: BTreeMap<u64, PlanRecord>,
+    /// The rollout.
+    pub rollout: Rollout,
+    /// The newest document of each host.
+    pub documents: BTreeMap<HostId, Document>,
+    /// The newest entries of the audit log.
+    pub audit: BTreeMap<u64, AuditEntry>,
+    /// What each host last reported.
+    pub seen: BTreeMap<HostId, Seen>,
+    /// Probes that run.
+    pub probing: BTreeMap<u64, Probing>,
+    /// How long the controller has watched its hosts; `None` before the first tick.
+    pub watching: Option<Watching>,
+}
+
+/// A host that has not reported for this long counts as unreachable. Chosen: six reports.
+pub const SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Audit entries kept in memory; the store keeps all. Chosen: a screen of a day.
+const AUDIT_IN_MEMORY: usize = 1000;
+
+/// Longest time between two ticks; after a longer one, or a step back of the clock, the controller
+/// concludes nothing from the silence of hosts for a while. Chosen: ticks come every second.
+const LONGEST_TICK: Duration = Duration::from_secs(15);
+
+impl State {
+    /// Returns the host whose agent has this identity.
+    #[must_use]
+    pub fn host_of(&self, identity: &PublicIdentity) -> Option<&Host> {
+        self.hosts.values().find(|host| host.identity == *identity)
+    }
+
+    /// Returns the plan in effect: the one that gateways follow, or are told to.
+    #[must_use]
+    pub fn plan_in_effect(&self) -> Option<&PlanRecord> {
+        let number = match self.rollout.step {
+            Step::Relays => self.rollout.from,
+            Step::Gateways | Step::Done => self.rollout.to,
+        };
+        self.plans.get(&number?)
+    }
+
+    /// Returns the newest plan.
+    #[must_use]
+    pub fn newest_plan(&self) -> Option<&PlanRecord> {
+        self.plans.values().next_back()
+    }
+
+    /// Returns whether a host has reported within `span`. Reports of the future, from before the
+    /// clock was put back, count for nothing.
+    #[must_use]
+    pub fn was_seen(&self, host: &HostId, now_unix_ms: u64, span: Duration) -> bool {
+        let at = self.seen.get(host).map(|seen| seen.unix_ms);
+        at.is_some_and(|at| is_within(at, now_unix_ms, span))
+    }
+
+    /// Returns whether a host can be reached, or the controller has not watched for long enough to
+    /// say otherwise.
+    #[must_use]
+    pub fn is_reachable(&self, host: &HostId, now_unix_ms: u64, span: Duration) -> bool {
+        let is_new = |since| is_within(since, now_unix_ms, span);
+        self.watched_since(now_unix_ms).is_none_or(is_new) || self.was_seen(host, now_unix_ms, span)
+    }
+
+    /// Returns the time since when the controller has watched its hosts; `None` if it has not done
+    /// so lately, or its clock was set since.
+    #[must_use]
+    pub fn watched_since(&self, now_unix_ms: u64) -> Option<u64> {
+        let Watching { since_unix_ms, last_unix_ms } = self.watching?;
+        let longest = LONGEST_TICK.as_millis() as u64;
+        let is_steady =
+            (last_unix_ms..=last_unix_ms.saturating_add(longest)).contains(&now_unix_ms);
+        is_steady.then_some(since_unix_ms)
+    }
+
+    /// Returns the hosts that a plan may use as relays: trusted, not drained, reachable, and none
+    /// whose relay has failed or whose agent refuses its document.
+    pub fn relay_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
+        let is_able = |host: &&Host| {
+            let fails = |seen: &Seen| {
+                let failed = |process: &ProcessStatus| process.state == ProcessState::Failed;
+                seen.refused.is_some() || seen.processes.iter().any(failed)
+            };
+            !self.seen.get(&host.id).is_some_and(fails)
+        };
+        let is_there = move |host: &&Host| {
+            let is_relay = matches!(host.role, Role::Relay { .. });
+            let is_in_service = host.is_trusted && !host.is_drained;
+            is_relay && is_in_service && self.is_reachable(&host.id, now_unix_ms, SEEN_WITHIN)
+        };
+        self.hosts.values().filter(is_there).filter(is_able)
+    }
+
+    /// Takes a record in.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Counters(counters) => self.counters = counters,
+            Record::Settings(settings) => self.settings = settings,
+            Record::Invite(invite) => {
+                self.invites.insert(invite.hash.clone(), invite);
+            }
+            Record::Host(host) => {
+                self.hosts.insert(host.id.clone(), host);
+            }
+            Record::Flow(flow) => {
+                self.flows.insert(flow.id.clone(), flow);
+            }
+            Record::FlowRemoved { flow } => {
+                self.flows.remove(&flow);
+            }
+            Record::Measurement(leg) => {
+                let ends = (leg.source.clone(), leg.destination.clone());
+                self.measurements.insert(ends, leg);
+            }
+            Record::RateTest(test) => {
+                self.rate_tests.insert((test.source.clone(), test.destination.clone()), test);
+            }
+            Record::Plan(plan) => {
+                self.plans.insert(plan.number, plan);
+                self.forget_plans();
+            }
+            Record::Rollout(rollout) => {
+                self.rollout = rollout;
+                self.forget_plans();
+            }
+            Record::Document(document) => {
+                self.documents.insert(document.host.clone(), document);
+            }
+            Record::Audit(entry) => {
+                self.audit.insert(entry.number, entry);
+                while self.audit.len() > AUDIT_IN_MEMORY {
+                    self.audit.pop_first();
+                }
+            }
+            Record::Seen(seen) => {
+                self.seen.insert(seen.host.clone(), seen);
+            }
+            Record::Probing(probing) => match probing.probe {
+                Some(_) => drop(self.probing.insert(probing.id, probing)),
+                None => drop(self.probing.remove(&probing.id)),
+            },
+            Record::Watching(watching) => self.watching = Some(watching),
+        }
+    }
+
+    /// Forgets all plans but those of the rollout and the newest.
+    fn forget_plans(&mut self) {
+        let newest = self.plans.keys().next_back().copied();
+        let used = [self.rollout.from, self.rollout.to, newest];
+        self.plans.retain(|number, _| used.contains(&Some(*number)));
+    }
+}
+
+/// Returns whether a time is not longer ago than `span`, and not in the future by more.
+fn is_within(unix_ms: u64, now_unix_ms: u64, span: Duration) -> bool {
+    u128::from(now_unix_ms.abs_diff(unix_ms)) < span.as_millis()
+}

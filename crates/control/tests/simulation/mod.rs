@@ -1,0 +1,335 @@
+//! A controller and its agents in virtual time under a seed: crashes between storing and applying,
+//! agents that are killed, partitions, jumps of the controller's clock, and an operator.
+
+mod agent;
+mod store;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_control::record::{FlowRecord, Mode, Step};
+use tradewind_control::{Answer, Event};
+use tradewind_plan::Limits;
+use tradewind_plan::solver::{TwoProxy, solve};
+use tradewind_units::{Bytes, Duration, FlowId, HostId, Money};
+
+use agent::Agent;
+use store::Server;
+use world::{GATEWAYS, RELAYS, Random};
+
+/// Seconds with faults, without any after that, and at the end without operator and planner.
+const FAULTY: u64 = 400;
+const CALM: u64 = 800;
+const QUIET: u64 = 100;
+
+/// The result of a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// A hash of all that was stored, in order.
+    pub(crate) digest: String,
+    /// Rollouts that were completed.
+    pub(crate) rollouts: usize,
+    /// Plans that were made.
+    pub(crate) plans: u64,
+    /// Crashes of the controller.
+    pub(crate) crashes: usize,
+    /// Relayed paths that were checked, once each second.
+    pub(crate) paths: usize,
+}
+
+/// Runs one seed; panics where an invariant breaks.
+pub(crate) fn run(seed: u64) -> Outcome {
+    let mut simulation = Simulation::new(seed);
+    for second in 0..FAULTY + CALM + QUIET {
+        simulation.is_calm = second >= FAULTY;
+        simulation.is_quiet = second >= FAULTY + CALM;
+        simulation.step(second * 1000);
+        simulation.check_paths();
+    }
+    simulation.check_end();
+    let server = &simulation.server;
+    Outcome {
+        digest: server.digest(),
+        rollouts: server.rollouts,
+        plans: server.state().counters.next_plan - 1,
+        crashes: server.crashes,
+        paths: simulation.paths,
+    }
+}
+
+/// What the operator was told to be done.
+#[derive(Default)]
+struct Acknowledged {
+    flows: BTreeMap<FlowId, FlowRecord>,
+    budget: Option<Money>,
+    mode: Option<Mode>,
+    drained: BTreeSet<HostId>,
+    revoked: BTreeSet<HostId>,
+}
+
+struct Simulation {
+    seed: u64,
+    random: Random,
+    is_calm: bool,
+    is_quiet: bool,
+    server: Server,
+    agents: Vec<Agent>,
+    acknowledged: Acknowledged,
+    /// What the controller's clock is ahead of the true time, in milliseconds.
+    ahead: u64,
+    /// Relayed paths that were checked.
+    paths: usize,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let random = Random::new(seed);
+        let server = Server::new(seed);
+        let agents = RELAYS.iter().chain(&GATEWAYS).enumerate();
+        let agents = agents.map(|(index, place)| Agent::new(index as u8, place)).collect();
+        let acknowledged = Acknowledged::default();
+        Self {
+            seed,
+            random,
+            is_calm: false,
+            is_quiet: false,
+            server,
+            agents,
+            acknowledged,
+            ahead: world::START,
+            paths: 0,
+        }
+    }
+
+    fn step(&mut self, at: u64) {
+        self.faults(at);
+        self.invite_and_join(at);
+        let acts = self.random.one_in(if self.is_calm { 60 } else { 10 });
+        if acts && !self.is_quiet {
+            self.operate(at);
+        }
+        self.event(at, &Event::Tick);
+        for index in 0..self.agents.len() {
+            self.talk(at, index);
+        }
+        if at.is_multiple_of(5000) && !self.is_quiet {
+            self.plan(at);
+        }
+    }
+
+    /// Has the controller decide; `None` if it crashed before the answer, or refuses.
+    fn event(&mut self, at: u64, event: &Event) -> Option<Answer> {
+        let may_crash = !self.is_calm && self.random.one_in(150);
+        let crash = may_crash.then(|| self.random.below(3));
+        self.server.event(at + self.ahead, event, crash)
+    }
+
+    fn faults(&mut self, at: u64) {
+        if self.is_calm {
+            self.ahead = world::START;
+            self.agents.iter_mut().for_each(Agent::heal);
+            return;
+        }
+        if self.random.one_in(90) {
+            // An hour ahead, or back to the truth.
+            self.ahead = world::START + 3_600_000 * self.random.below(2);
+        }
+        for agent in &mut self.agents {
+            if self.random.one_in(80) {
+                agent.kill(at + 1000 * self.random.below(60));
+            }
+            if self.random.one_in(80) {
+                agent.cut_off(at + 1000 * self.random.below(120));
+            }
+        }
+    }
+
+    fn invite_and_join(&mut self, at: u64) {
+        for index in 0..self.agents.len() {
+            let agent = &self.agents[index];
+            if agent.host.is_some() || !agent.is_reachable(at) {
+                continue;
+            }
+            let Some(secret) = agent.secret else {
+                let invite = Event::Invite {
+                    role: agent.role.clone(),
+                    ttl: Duration::from_secs(86_400),
+                    controller: ([192, 0, 2, 1], 7443).into(),
+                };
+                if let Some(Answer::Invite(invite)) = self.event(at, &invite) {
+                    self.agents[index].secret = Some(invite.secret);
+                }
+                continue;
+            };
+            let join = agent.join(secret);
+            if let Some(Answer::Joined(joined)) = self.event(at, &join) {
+                assert_eq!(joined.role, self.agents[index].role);
+                self.agents[index].host = Some(joined.host);
+            }
+        }
+    }
+
+    fn operate(&mut self, at: u64) {
+        let number = self.random.below(4);
+        let hosts: Vec<HostId> = self.agents.iter().filter_map(|one| one.host.clone()).collect();
+        let host = hosts.get(self.random.below(hosts.len().max(1) as u64) as usize).cloned();
+        match self.random.below(if self.is_calm { 5 } else { 12 }) {
+            0..=2 => self.add_flow(at, number),
+            3 => self.apply_newest(at),
+            4 => self.set_budget(at, 20.0),
+            5 => {
+                let id = world::flow(number, 0).id;
+                if self.event(at, &Event::RemoveFlow(id.clone())).is_some() {
+                    self.acknowledged.flows.remove(&id);
+                }
+            }
+            6 => self.set_budget(at, [0.0, 20.0, 5.0, 40.0][number as usize]),
+            7 | 8 => {
+                let mode = if number < 3 { Mode::Auto } else { Mode::Suggest };
+                if self.event(at, &Event::SetMode(mode)).is_some() {
+                    self.acknowledged.mode = Some(mode);
+                }
+            }
+            9 | 10 => {
+                let Some(host) = host else { return };
+                let is_drained = number < 2;
+                if self.event(at, &Event::Drain { host: host.clone(), is_drained }).is_some() {
+                    if is_drained {
+                        self.acknowledged.drained.insert(host);
+                    } else {
+                        self.acknowledged.drained.remove(&host);
+                    }
+                }
+            }
+            _ => {
+                let Some(host) = host.filter(|_| number == 0) else { return };
+                let is_few = self.acknowledged.revoked.len() < 2;
+                if is_few && self.event(at, &Event::Revoke(host.clone())).is_some() {
+                    self.acknowledged.revoked.insert(host);
+                }
+            }
+        }
+    }
+
+    fn add_flow(&mut self, at: u64, number: u64) {
+        let flow = world::flow(number, self.random.below(2));
+        if self.event(at, &Event::AddFlow(flow.clone())).is_some() {
+            self.acknowledged.flows.insert(flow.id.clone(), flow);
+        }
+    }
+
+    fn set_budget(&mut self, at: u64, usd: f64) {
+        let usd_per_day = Money::from_usd(usd).unwrap();
+        let event = Event::SetBudget { usd_per_day, alarm_share: None };
+        if self.event(at, &event).is_some() {
+            self.acknowledged.budget = Some(usd_per_day);
+        }
+    }
+
+    fn apply_newest(&mut self, at: u64) {
+        if let Some(plan) = self.server.state().newest_plan().map(|plan| plan.number) {
+            self.event(at, &Event::Apply { plan });
+        }
+    }
+
+    /// Lets one agent fetch its document and report.
+    fn talk(&mut self, at: u64, index: usize) {
+        if !self.agents[index].is_reachable(at) || self.agents[index].host.is_none() {
+            return;
+        }
+        let agent = &mut self.agents[index];
+        if let Some(document) = self.server.document(&agent.identity(), agent.have()) {
+            let delay = 1000 * self.random.below(4);
+            agent.fetched(document, self.server.identity(), at + delay);
+        }
+        agent.run(at);
+        if !agent.should_report(at) {
+            return;
+        }
+        let event = agent.report(at);
+        if let Some(Answer::Reported(answer)) = self.event(at, &event) {
+            self.agents[index].acknowledged(at, answer.probes);
+        }
+    }
+
+    /// Makes a plan when the newest one is stale.
+    fn plan(&mut self, at: u64) {
+        let now = store::timestamp(at + self.ahead);
+        let controller = &self.server.controller;
+        if controller.staleness(now).is_empty() {
+            return;
+        }
+        let Ok(problem) = controller.problem(now) else { return };
+        if let Ok(plan) = solve(&TwoProxy, &problem, &Limits::work(20_000)) {
+            self.event(at, &Event::Planned(plan));
+        }
+    }
+
+    /// Checks that no gateway has a path over a relay that does not allow it.
+    fn check_paths(&mut self) {
+        let relays: BTreeMap<_, &Agent> =
+            self.agents.iter().map(|agent| (agent.data_identity(), agent)).collect();
+        for gateway in &self.agents {
+            for (to, hops) in gateway.paths() {
+                let of = |index: usize| relays[&hops[index].identity];
+                let is_revoked = |agent: &Agent| self.is_revoked(agent.host.as_ref());
+                if is_revoked(gateway) || (0..hops.len()).any(|index| is_revoked(of(index))) {
+                    continue;
+                }
+                self.paths += 1;
+                for index in 0..hops.len() {
+                    let next = hops.get(index + 1).map(|hop| hop.address);
+                    let allows = of(index).allows(&to, next);
+                    let names = (&gateway.host, &of(index).host);
+                    assert!(allows, "seed {}: {names:?}, to {to}, next {next:?}", self.seed);
+                }
+            }
+        }
+    }
+
+    /// Returns whether a host is revoked, whether or not the operator was told so.
+    fn is_revoked(&self, host: Option<&HostId>) -> bool {
+        let known = host.and_then(|host| self.server.state().hosts.get(host));
+        known.is_some_and(|host| !host.is_trusted)
+    }
+
+    fn check_end(&self) {
+        let (seed, state) = (self.seed, self.server.state());
+        assert_eq!(state.rollout.step, Step::Done, "seed {seed}: {:?}", state.rollout);
+        for agent in &self.agents {
+            let host = agent.host.as_ref().expect("all have joined");
+            if self.is_revoked(Some(host)) {
+                continue;
+            }
+            let newest = state.documents.get(host).map(|document| document.version);
+            assert_eq!(agent.have(), newest, "seed {seed}: {host}");
+            assert_eq!(state.seen[host].applied, newest, "seed {seed}: {host}");
+        }
+        self.check_acknowledged();
+    }
+
+    /// Checks that all that the operator was told to be done is so.
+    fn check_acknowledged(&self) {
+        let (seed, state) = (self.seed, self.server.state());
+        let Acknowledged { flows, budget, mode, drained, revoked } = &self.acknowledged;
+        for (id, flow) in flows {
+            assert!(state.flows.contains_key(id), "seed {seed}: {id} is lost");
+            assert_eq!(state.flows[id].from, flow.from);
+        }
+        if let Some(budget) = budget.filter(|_| !self.server.lost_an_answer) {
+            assert_eq!(state.settings.budget_usd_per_day, budget, "seed {seed}");
+        }
+        if let Some(mode) = mode.filter(|_| !self.server.lost_an_answer) {
+            assert_eq!(state.settings.mode, mode, "seed {seed}");
+        }
+        if !self.server.lost_an_answer {
+            assert!(drained.iter().all(|host| state.hosts[host].is_drained), "seed {seed}");
+        }
+        assert!(revoked.iter().all(|host| !state.hosts[host].is_trusted), "seed {seed}");
+    }
+}
+
+/// Returns so many gigabytes.
+fn gigabytes(count: u64) -> Bytes {
+    Bytes::new(count * 1_000_000_000)
+}

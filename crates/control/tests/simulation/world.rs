@@ -1,0 +1,96 @@
+//! Places, the figures of the paths between them, flows, and chance.
+
+use tradewind_control::record::{FlowRecord, Role};
+use tradewind_units::{FlowId, RegionId, RelayTypeId, SiteId};
+
+use super::gigabytes;
+
+/// The true time at the begin, in milliseconds since the Unix epoch: in November 2026.
+pub(super) const START: u64 = 1_795_000_000_000;
+
+/// A host that is to join.
+pub(super) enum Place {
+    Relay(&'static str),
+    Gateway(&'static str),
+}
+
+pub(super) const RELAYS: [Place; 5] = [
+    Place::Relay("gcp:europe-north1"),
+    Place::Relay("gcp:europe-north1"),
+    Place::Relay("gcp:asia-east1"),
+    Place::Relay("gcp:asia-east1"),
+    Place::Relay("gcp:us-east1"),
+];
+pub(super) const GATEWAYS: [Place; 2] = [Place::Gateway("office"), Place::Gateway("plant")];
+
+impl Place {
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Relay(region) => Role::Relay {
+                region: RegionId::new(*region).unwrap(),
+                relay_type: RelayTypeId::new("standard").unwrap(),
+            },
+            Self::Gateway(site) => Role::Gateway { site: SiteId::new(*site).unwrap() },
+        }
+    }
+}
+
+/// Returns the position of a place on a line, in milliseconds.
+fn position(place: &SiteId) -> f64 {
+    match place.as_str() {
+        "office" => 0.0,
+        "plant" => 5.0,
+        "gcp:europe-north1" => 10.0,
+        "gcp:us-east1" => 60.0,
+        "gcp:asia-east1" => 110.0,
+        _ => 120.0,
+    }
+}
+
+/// Returns the round-trip time between two places: three times as long outside the clouds' own
+/// networks.
+pub(super) fn rtt_ms(from: &SiteId, to: &SiteId) -> f64 {
+    let is_site = |place: &SiteId| !place.as_str().starts_with("gcp:");
+    let detour = if is_site(from) && is_site(to) { 3.0 } else { 1.0 };
+    2.0 + (position(from) - position(to)).abs() * detour
+}
+
+/// Returns the rate that a test finds.
+pub(super) fn rate_mbps(from: &SiteId, to: &SiteId) -> f64 {
+    (20_000.0 / rtt_ms(from, to)).min(900.0)
+}
+
+/// Returns a flow; each has two variants.
+pub(super) fn flow(number: u64, variant: u64) -> FlowRecord {
+    let host = 10 + number as u8 * 2 + variant as u8;
+    FlowRecord {
+        id: FlowId::new(format!("flow{number}")).unwrap(),
+        from: SiteId::new(["office", "plant"][number as usize % 2]).unwrap(),
+        to: format!("198.51.100.{host}:443").parse().unwrap(),
+        to_site: SiteId::new(format!("far{host}")).unwrap(),
+        per_day: gigabytes(20),
+        weight: 1,
+        listen: ([127, 0, 0, 1], 9000 + number as u16).into(),
+    }
+}
+
+/// Numbers by chance under a seed (splitmix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(super) const fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    pub(super) const fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
