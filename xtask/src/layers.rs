@@ -28,7 +28,7 @@ const LAYERS: &[(u8, &[&str])] = &[
     ),
     (2, &["net", "telemetry"]),
     (3, &["output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"]),
-    (4, &["lab"]),
+    (4, &["lab", "agent"]),
     (5, &["demo"]),
     (6, &["cli"]),
 ];

@@ -1,12 +1,11 @@
 //! `tradewind keygen`: makes the keys of relays, gateways and operators.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_grant::{IdentityKey, OperatorKey};
+use tradewind_net::secret_file;
 
 use crate::grant::secret;
 use crate::output::{self, OrBadFile as _, Outcome};
@@ -45,7 +44,8 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
             (key.to_secret_text(), key.public().to_string())
         }
     };
-    write_secret(&args.file, &secret)?;
+    let place = || format!("{}: write the key", args.file.display());
+    secret_file::write_new(&args.file, &secret).with_context(place)?;
     output::line(public)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -59,18 +59,4 @@ fn show_public(args: &KeygenArgs) -> Outcome {
     };
     output::line(public.or_bad(&args.file)?)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a secret that only its owner can read; never overwrites a file.
-fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
-    let place = || format!("{}: write the key", file.display());
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut out = options.open(file).with_context(place)?;
-    let written = writeln!(out, "{secret}").and_then(|()| out.sync_all());
-    if written.is_err() {
-        // Half a key is useless, and would block the next attempt.
-        let _ = std::fs::remove_file(file);
-    }
-    written.with_context(place)
 }

@@ -4,6 +4,7 @@
 //! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid
 //! (the demo's with `--strict` alone).
 
+mod agent;
 mod config;
 mod demo;
 mod doctor;
@@ -64,6 +65,9 @@ enum Command {
     Lab(lab::LabCommand),
     /// Split TCP sessions and serve packets here, for gateways that hold a grant
     Relay(relay::RelayArgs),
+    /// Run what a controller asks of this host, within the ceiling that its owner sets
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
     /// Put applications' TCP and UDP on the overlay: ports, SOCKS5, HTTP CONNECT, transparent, TUN
     Gateway(gateway::GatewayArgs),
     /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
@@ -125,6 +129,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Relay(args) => relay::run(&args),
+        Command::Agent(command) => agent::run(command),
         Command::Gateway(args) => gateway::run(&args),
         Command::Forward(args) => forward::run(&args),
         Command::Ping(args) => ping::run(&args),

@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
+use tradewind_agent::AgentError;
 use tradewind_config::ConfigError;
 use tradewind_demo::DemoError;
 use tradewind_jumpstart_daemon::DaemonError;
@@ -23,6 +24,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
     let is_of_configuration = error.is::<BadFile>()
         || error.is::<ConfigError>()
+        || is(error, AgentError::is_of_configuration)
         || is(error, StreamError::is_of_configuration)
         || is(error, TelemetryError::is_of_configuration)
         || is(error, DaemonError::is_of_configuration)

@@ -1,17 +1,275 @@
 //! The ceiling of a host: the most that its owner allows any controller. The agent refuses a
 //! document beyond it, so that a stolen controller makes no open relay of the host.
+//!
+//! Whatever the ceiling says, a document never leads outside the folder of its processes: keys and
+//! files are in it, there are no logs elsewhere, metrics stay on the host, and no process runs as
+//! root or changes the kernel.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tradewind_grant::DestinationRule;
+use tradewind_config::{GatewayConfig, Kind, RelayConfig};
+use tradewind_desired::Route;
+use tradewind_grant::{Destination, DestinationRule};
+
+use crate::message::{Document, Process};
+use crate::record::Role;
+
+/// The name of the file that holds the host's own identity, which no document may write.
+pub const DATA_KEY: &str = "data.key";
 
 /// The most that a host's owner allows: the file `ceiling.toml` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ceiling {
-    /// Destinations that a relay or a gateway here may dial for others.
-    pub destinations: Vec<DestinationRule>,
-    /// Relays that a relay here may dial.
-    pub next_hops: Vec<DestinationRule>,
     /// The roles that it may run: `relay`, `gateway`.
     pub roles: Vec<String>,
+    /// Destinations that a relay or a gateway here may dial for others.
+    pub destinations: Vec<DestinationRule>,
+    /// Relays that a relay or a gateway here may dial.
+    pub next_hops: Vec<DestinationRule>,
+    /// True if a gateway here may take traffic that was not sent to it on purpose (`tproxy`), or
+    /// offer proxies to other hosts (`expose`).
+    #[serde(default)]
+    pub capture: bool,
+}
+
+/// The way in which a document exceeds a ceiling, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("process `{process}`: {problem}")]
+pub struct Beyond {
+    /// The process.
+    pub process: String,
+    /// What is not allowed, and what would be.
+    pub problem: String,
+}
+
+/// Public addresses: all of the Internet, mail (port 25) aside, since that is what a stolen relay
+/// would be used for first. A rule of all addresses covers no private network.
+const INTERNET: [&str; 4] =
+    ["0.0.0.0/0:1-24", "0.0.0.0/0:26-65535", "[::]/0:1-24", "[::]/0:26-65535"];
+
+impl Ceiling {
+    /// Returns the ceiling of a host whose owner has given none: its role, and all public
+    /// addresses without mail; no private network, not the host itself.
+    #[must_use]
+    pub fn of_role(role: &Role) -> Self {
+        let roles = match role {
+            Role::Relay { .. } => vec!["relay".to_owned()],
+            Role::Gateway { .. } => vec!["gateway".to_owned()],
+            Role::Probe { .. } => Vec::new(),
+        };
+        let internet: Vec<DestinationRule> =
+            INTERNET.iter().filter_map(|rule| rule.parse().ok()).collect();
+        Self { roles, destinations: internet.clone(), next_hops: internet, capture: false }
+    }
+
+    /// Checks that a document stays below it.
+    ///
+    /// # Errors
+    /// The first way in which it does not, or a configuration that cannot be read.
+    pub fn allows(&self, document: &Document) -> Result<(), Beyond> {
+        let names: BTreeSet<&str> = document.processes.iter().map(|p| p.name.as_str()).collect();
+        let configurations = document.processes.iter().map(|p| format!("{}.toml", p.name));
+        let mut files: BTreeSet<String> = configurations.collect();
+        for process in &document.processes {
+            let beyond = |problem| Beyond { process: process.name.clone(), problem };
+            self.check_process(process).map_err(beyond)?;
+            for file in process.files.keys() {
+                if !files.insert(file.clone()) {
+                    return Err(beyond(format!("file `{file}`: there are two of this name")));
+                }
+            }
+        }
+        if names.len() < document.processes.len() {
+            let problem = "there are two of one name".to_owned();
+            let process = document.processes.first().map(|p| p.name.clone()).unwrap_or_default();
+            return Err(Beyond { process, problem });
+        }
+        Ok(())
+    }
+
+    fn check_process(&self, process: &Process) -> Result<(), String> {
+        check_name(&process.name)?;
+        process.files.keys().try_for_each(|file| check_file_name(file))?;
+        let role = match process.kind {
+            Kind::Relay => "relay",
+            Kind::Gateway => "gateway",
+            Kind::Jumpstart => "jumpstart",
+        };
+        if !self.roles.iter().any(|allowed| allowed == role) {
+            let allowed = self.roles.join(", ");
+            return Err(format!("a {role} is not allowed here; `roles` allows: {allowed}"));
+        }
+        match process.kind {
+            Kind::Relay => {
+                let config = RelayConfig::parse(&process.config).map_err(|e| e.to_string())?;
+                self.check_relay(&config, process)
+            }
+            Kind::Gateway => {
+                let config = GatewayConfig::parse(&process.config).map_err(|e| e.to_string())?;
+                self.check_gateway(&config, process)
+            }
+            Kind::Jumpstart => Err("jump-start acts on the whole host: start it there".to_owned()),
+        }
+    }
+
+    fn check_relay(&self, config: &RelayConfig, process: &Process) -> Result<(), String> {
+        let logs = config.access_log.is_some() || config.audit_log.is_some();
+        Common {
+            identity_file: config.identity_file.as_deref(),
+            other_identity: config.identity.is_some()
+                || config.previous_identity.is_some()
+                || config.previous_identity_file.is_some(),
+            files: [("revocations", config.revocations.as_deref()), ("", None)],
+            run_as: config.run_as.as_deref(),
+            metrics: config.metrics,
+            has_logs: logs,
+            has_packets: config.packet.is_some(),
+            learns: config.jumpstart.is_some(),
+        }
+        .check(process)?;
+        self.check_destinations("policy.destinations", &config.policy.destinations)?;
+        self.check_next_hops("policy.next_hops", &config.policy.next_hops)
+    }
+
+    fn check_gateway(&self, config: &GatewayConfig, process: &Process) -> Result<(), String> {
+        Common {
+            identity_file: config.identity_file.as_deref(),
+            other_identity: config.identity.is_some()
+                || config.previous_identity.is_some()
+                || config.previous_identity_file.is_some(),
+            files: [
+                ("revocations", config.revocations.as_deref()),
+                ("grant_file", config.grant_file.as_deref()),
+            ],
+            run_as: config.run_as.as_deref(),
+            metrics: config.metrics,
+            has_logs: config.access_log.is_some(),
+            has_packets: config.has_packets(),
+            learns: config.jumpstart.is_some(),
+        }
+        .check(process)?;
+        if !self.capture && (!config.tproxy.is_empty() || config.has_open_proxies()) {
+            return Err("tproxy, and proxies for other hosts, take `capture = true`".to_owned());
+        }
+        let forwards: Vec<_> = config.forward.iter().map(|forward| forward.to.as_rule()).collect();
+        self.check_destinations("forward.to", &forwards)?;
+        let captured: Vec<_> =
+            config.tproxy.iter().flat_map(|tproxy| tproxy.destinations.clone()).collect();
+        self.check_destinations("tproxy.destinations", &captured)?;
+        if config.allow_loopback && !self.destinations.iter().any(is_of_loopback) {
+            return Err("allow_loopback: `destinations` allows no loopback address".to_owned());
+        }
+        for route in config.routes.routes() {
+            let Route::Relays(hops) = route else { continue };
+            // The addresses of a name are whatever its owner says.
+            if let Some(hop) = hops.iter().find(|hop| !hop.is_placed()) {
+                return Err(format!(
+                    "routes: relay `{}`: expected an address, not a name",
+                    hop.name
+                ));
+            }
+            let at = hops.iter().map(|hop| Destination::address(hop.address));
+            let at: Vec<_> = at.collect::<Result<_, _>>().map_err(|e| format!("routes: {e}"))?;
+            let rules: Vec<_> = at.iter().map(Destination::as_rule).collect();
+            self.check_next_hops("routes.relay.address", &rules)?;
+        }
+        Ok(())
+    }
+
+    fn check_destinations(&self, key: &str, rules: &[DestinationRule]) -> Result<(), String> {
+        check_within(key, rules, ("destinations", &self.destinations))
+    }
+
+    fn check_next_hops(&self, key: &str, rules: &[DestinationRule]) -> Result<(), String> {
+        check_within(key, rules, ("next_hops", &self.next_hops))
+    }
+}
+
+/// The keys that relays and gateways have in common.
+struct Common<'a> {
+    identity_file: Option<&'a Path>,
+    /// True if there is another identity than that of `identity_file`.
+    other_identity: bool,
+    files: [(&'static str, Option<&'a Path>); 2],
+    run_as: Option<&'a str>,
+    metrics: Option<SocketAddr>,
+    has_logs: bool,
+    has_packets: bool,
+    learns: bool,
+}
+
+impl Common<'_> {
+    fn check(&self, process: &Process) -> Result<(), String> {
+        let is_own = |file: &Path| file == Path::new(DATA_KEY);
+        if self.other_identity || !self.identity_file.is_none_or(is_own) {
+            return Err(format!("identity_file: expected `{DATA_KEY}`, this host's own identity"));
+        }
+        for (key, file) in &self.files {
+            let named = file.map(|file| file.to_str().unwrap_or_default());
+            if let Some(name) = named.filter(|name| !process.files.contains_key(*name)) {
+                return Err(format!("{key}: `{name}` is not among the document's files"));
+            }
+        }
+        if self.run_as == Some("root") {
+            return Err("run_as: no process runs as root".to_owned());
+        }
+        if let Some(metrics) = self.metrics.filter(|metrics| !metrics.ip().is_loopback()) {
+            return Err(format!("metrics: {metrics} is no loopback address"));
+        }
+        if self.has_logs {
+            return Err("access_log, audit_log: only the host's owner has them written".to_owned());
+        }
+        if self.has_packets {
+            return Err("the packet plane is not for controllers yet".to_owned());
+        }
+        if self.learns {
+            return Err("jumpstart: it acts on the host's kernel: start it there".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn is_of_loopback(rule: &DestinationRule) -> bool {
+    rule.range().is_some_and(|(base, bits)| base.is_loopback() && bits >= 8)
+}
+
+fn check_within(
+    key: &str,
+    rules: &[DestinationRule],
+    (limit, allowed): (&str, &[DestinationRule]),
+) -> Result<(), String> {
+    match rules.iter().find(|rule| !rule.is_within(allowed)) {
+        Some(rule) => Err(format!("{key}: {rule} is beyond the ceiling's `{limit}`")),
+        None => Ok(()),
+    }
+}
+
+/// Most bytes of a name. Chosen: far below what file systems take.
+const MOST_NAME_BYTES: usize = 64;
+
+/// Refuses a process's name that is more than a word.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.is_empty() || name.len() > MOST_NAME_BYTES || !name.bytes().all(is_good) {
+        return Err("its name: expected letters, digits and `-`".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses a file's name that leads outside its folder, or to a file of the agent.
+fn check_file_name(name: &str) -> Result<(), String> {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_plain = !name.is_empty()
+        && name.len() <= MOST_NAME_BYTES
+        && name.bytes().all(is_good)
+        && !name.starts_with('.');
+    let is_of_agent = name == DATA_KEY || name.ends_with(".ready");
+    if !is_plain || is_of_agent {
+        return Err(format!("file `{name}`: expected a plain name other than `{DATA_KEY}`"));
+    }
+    Ok(())
 }

@@ -36,7 +36,7 @@ mod unreached;
 mod users;
 
 pub use datagrams::{DatagramFlow, Datagrams};
-pub use reload::GatewayReloader;
+pub use reload::{GatewayReloader, LIVE_KEYS};
 pub use report::PathsReport;
 pub use survey::survey;
 

@@ -15,8 +15,8 @@ use super::check_not_over;
 use super::loops::check_local_output;
 use super::service::GatewayService;
 
-/// The keys that a reload applies.
-static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
+/// The keys of a gateway's configuration that a reload applies.
+pub static LIVE_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let own = [
         "routes",
         "grant",
@@ -92,7 +92,7 @@ impl GatewayReloader {
 
 impl Reload for GatewayReloader {
     fn live(&self) -> &'static [&'static str] {
-        &LIVE[..]
+        &LIVE_KEYS[..]
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, StreamError> {

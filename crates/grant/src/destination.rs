@@ -70,6 +70,10 @@ impl HostName {
         &self.0
     }
 
+    fn is_below(&self, parent: &Self) -> bool {
+        self.0.strip_suffix(parent.as_str()).is_some_and(|above| above.ends_with('.'))
+    }
+
     fn put(&self, out: &mut Vec<u8>) {
         out.push(self.0.len() as u8);
         out.extend_from_slice(self.0.as_bytes());
@@ -244,6 +248,18 @@ const RULE_EXPECTED: &str = "hosts and ports such as `10.0.0.0/8:443`, `[2001:db
      `192.0.2.7:8000-8999` or `*.example.com:443`";
 const KIND_BELOW: u8 = 2;
 
+impl Hosts {
+    /// Returns whether a pattern of names includes all names of another.
+    fn include(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(wanted), Self::Name(name)) => wanted == name,
+            (Self::Below(parent), Self::Name(name)) => name.is_below(parent),
+            (Self::Below(parent), Self::Below(other)) => parent == other || other.is_below(parent),
+            _ => false,
+        }
+    }
+}
+
 impl DestinationRule {
     /// Returns whether the rule allows dialling `address`.
     #[must_use]
@@ -278,10 +294,7 @@ impl DestinationRule {
         let fits = match &self.hosts {
             Hosts::Range { .. } => false,
             Hosts::Name(wanted) => wanted == name,
-            Hosts::Below(parent) => {
-                let above = name.0.strip_suffix(parent.as_str());
-                above.is_some_and(|above| above.ends_with('.'))
-            }
+            Hosts::Below(parent) => name.is_below(parent),
         };
         fits && self.covers_port(port)
     }
@@ -320,6 +333,28 @@ impl DestinationRule {
     /// name's.
     pub(crate) fn covers_any_name(&self, port: u16) -> bool {
         matches!(self.hosts, Hosts::Range { prefix_bits: 0, .. }) && self.covers_port(port)
+    }
+
+    /// Returns whether `rules` cover all that this rule covers: one of them alone, or for a rule of
+    /// names a range of all addresses of each family.
+    #[must_use]
+    pub fn is_within(&self, rules: &[Self]) -> bool {
+        let has_ports =
+            |rule: &Self| rule.first_port <= self.first_port && self.last_port <= rule.last_port;
+        let fitting: Vec<&Self> = rules.iter().filter(|rule| has_ports(rule)).collect();
+        match self.range() {
+            Some((base, bits)) => fitting.iter().any(|rule| {
+                let is_as_explicit = rule.is_explicit() || !self.is_explicit();
+                let is_narrower = rule.range().is_some_and(|(_, of_rule)| of_rule <= bits);
+                is_as_explicit && is_narrower && rule.covers_source(base)
+            }),
+            None => {
+                let all = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+                let has_all = |ip: &IpAddr| fitting.iter().any(|r| r.range() == Some((*ip, 0)));
+                fitting.iter().any(|rule| rule.hosts.include(&self.hosts))
+                    || all.iter().all(has_all)
+            }
+        }
     }
 
     /// Returns whether the rule covers exactly the address `ip`.
@@ -549,6 +584,37 @@ mod tests {
         for other in ["10.0.0.0/33:1", "10.0.0.1/x:1", "10.0.0.1/32", "[::ffff:10.0.0.1]/100:1"] {
             let line = other.parse::<DestinationRule>().unwrap_err().to_string();
             assert!(line.contains("hosts and ports such as"), "{line}");
+        }
+    }
+
+    #[test]
+    fn rule_is_within_rules_that_cover_as_much() {
+        let is_within = |rule: &str, rules: &[&str]| {
+            let rules: Vec<DestinationRule> = rules.iter().map(|r| r.parse().unwrap()).collect();
+            rule.parse::<DestinationRule>().unwrap().is_within(&rules)
+        };
+        let internet = ["0.0.0.0/0:*", "[::]/0:*"];
+        for (rule, rules, expected) in [
+            ("192.0.2.7:443", &["192.0.2.0/24:443"][..], true),
+            ("192.0.2.0/24:443", &["192.0.2.7:443"], false),
+            ("192.0.2.7:442-443", &["192.0.2.7:443"], false),
+            ("8.8.8.8:443", &["0.0.0.0/0:1-442", "0.0.0.0/0:443"], true),
+            ("8.8.8.8:443", &["[::]/0:*"], false),
+            ("10.0.0.7:443", &internet, false),
+            ("127.0.0.1:443", &internet, false),
+            ("10.0.0.7:443", &["10.0.0.0/8:*"], true),
+            ("a.example.com:443", &["a.example.com:443"], true),
+            ("a.example.com:443", &["*.example.com:443"], true),
+            ("*.b.example.com:443", &["*.example.com:443"], true),
+            ("*.example.com:443", &["a.example.com:443"], false),
+            ("example.com:443", &["*.example.com:443"], false),
+            ("example.com:443", &internet, true),
+            ("example.com:443", &internet[..1], false),
+            ("example.com:443", &["0.0.0.0/0:*", "[::]/0:80"], false),
+            ("192.0.2.7:443", &["*.example.com:443"], false),
+            ("192.0.2.7:443", &[], false),
+        ] {
+            assert_eq!(is_within(rule, rules), expected, "{rule} within {rules:?}");
         }
     }
 

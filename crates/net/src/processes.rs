@@ -1,14 +1,17 @@
-//! Processes found by their network namespace, and their threads' CPU times.
+//! Processes found by their network namespace or arguments, and their threads' CPU times.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tradewind_units::Duration;
 
+use crate::capability;
 use crate::clock;
 use crate::error::{NetError, Result};
 use crate::netns::Namespace;
@@ -103,6 +106,85 @@ pub fn resume(process: u32) -> Result<()> {
     send(process, Signal::SIGCONT)
 }
 
+/// Has a process end in order (SIGTERM).
+///
+/// # Errors
+/// As [`pause`].
+pub fn end(process: u32) -> Result<()> {
+    send(process, Signal::SIGTERM)
+}
+
+/// Has a process of this program read its configuration anew (SIGHUP).
+///
+/// # Errors
+/// As [`pause`].
+pub fn reload(process: u32) -> Result<()> {
+    send(process, Signal::SIGHUP)
+}
+
+/// Has a process of this program start its successor (SIGUSR2).
+///
+/// # Errors
+/// As [`pause`].
+pub fn upgrade(process: u32) -> Result<()> {
+    send(process, Signal::SIGUSR2)
+}
+
+/// A process that was found running. Its number alone may belong to another one later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Running {
+    /// Its start, in ticks of the kernel since the host's.
+    pub started: u64,
+    /// Its number.
+    pub process: u32,
+}
+
+impl Running {
+    /// Returns the process with this number, if there is one that has not ended.
+    #[must_use]
+    pub fn of(process: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name before may contain anything.
+        let mut fields = text.rsplit_once(") ")?.1.split_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        let started = fields.nth(18)?.parse().ok()?;
+        (!has_ended).then_some(Self { started, process })
+    }
+
+    /// Returns whether it has not ended yet.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        Self::of(self.process) == Some(*self)
+    }
+}
+
+/// Returns this user's processes (root: all) that were started with exactly `arguments` after the
+/// program's name, the oldest first.
+#[must_use]
+pub fn with_arguments(arguments: &[OsString]) -> Vec<Running> {
+    let wanted: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_them = |process: &u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
+        words.skip(1).eq(wanted.iter().copied())
+    };
+    let found = processes.filter(has_them).filter(|process| is_ours(*process));
+    let mut found: Vec<Running> = found.filter_map(Running::of).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Returns whether a process is this user's, as any is for root.
+fn is_ours(process: u32) -> bool {
+    let user = capability::user_id();
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let of_process = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let of_process = of_process.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+    user == 0 || of_process == Some(user)
+}
+
 fn send(process: u32, signal: Signal) -> Result<()> {
     kill(Pid::from_raw(process as i32), signal)
         .map_err(|errno| NetError::system(format!("send {signal} to process {process}"), errno))
@@ -145,6 +227,28 @@ mod tests {
         child.wait().unwrap();
         let error = pause(child.id()).unwrap_err().to_string();
         assert!(error.contains("SIGSTOP"), "{error}");
+    }
+
+    #[test]
+    fn process_is_found_by_its_arguments_until_it_ends() {
+        let seconds = format!("60.{}", std::process::id());
+        let mut child = std::process::Command::new("sleep").arg(&seconds).spawn().unwrap();
+        // Until it executes the program it is this one.
+        let found = loop {
+            if let [found] = with_arguments(&[seconds.clone().into()])[..] {
+                break found;
+            }
+        };
+        assert_eq!(found.process, child.id());
+        assert!(found.is_running());
+        assert!(!Running { started: found.started + 1, ..found }.is_running(), "another one");
+        assert_eq!(with_arguments(&[seconds.clone().into(), "1".into()]), []);
+        end(child.id()).unwrap();
+        while found.is_running() {
+            std::thread::yield_now();
+        }
+        assert_eq!(with_arguments(&[seconds.into()]), [], "it has ended and is not reaped yet");
+        child.wait().unwrap();
     }
 
     #[test]

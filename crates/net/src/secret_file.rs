@@ -1,8 +1,8 @@
 //! Files that hold secrets.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use zeroize::Zeroizing;
@@ -23,6 +23,22 @@ const WRITE_OF_GROUP: u32 = 0o020;
 /// When it cannot be read, when others may, or when it is no text.
 pub fn read(path: &Path, most_bytes: usize) -> io::Result<Zeroizing<String>> {
     read_open(&File::open(path)?, most_bytes)
+}
+
+/// Writes a secret, with a line end, to a new file that only this user may read.
+///
+/// # Errors
+/// When the file exists, or cannot be written; nothing is left behind then.
+pub fn write_new(path: &Path, secret: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut out = options.open(path)?;
+    let written = writeln!(out, "{secret}").and_then(|()| out.sync_all());
+    if written.is_err() {
+        // Half a key is useless, and would block the next attempt.
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 /// Reads an open file like [`read`], from its beginning.
@@ -90,6 +106,10 @@ mod tests {
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(*read(&path, 3).unwrap(), "sec", "no more than was asked for");
+        assert!(write_new(&path, "other").is_err(), "nothing is overwritten");
+        std::fs::remove_file(&path).unwrap();
+        write_new(&path, "other").unwrap();
+        assert_eq!(*read(&path, 100).unwrap(), "other\n", "of mode 600");
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -73,8 +73,8 @@ use tradewind_telemetry::limited;
 use first_bytes::header_bytes;
 pub use forward::{ForwardRule, Forwarder};
 use next::{Closed, Opened};
-pub use reloader::RelayReloader;
 use reloader::most_probing;
+pub use reloader::{LIVE_KEYS, RelayReloader};
 use welcome::{Welcomed, complain, silent};
 
 /// Interval at which sessions are checked for expiry. Chosen: they end within a second of it.

@@ -17,8 +17,8 @@ use tradewind_stream::session::authorization::Rules;
 
 use super::RelayService;
 
-/// The keys that a reload applies.
-static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
+/// The keys of a relay's configuration that a reload applies.
+pub static LIVE_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let own = [
         "operators",
         "policy",
@@ -133,7 +133,7 @@ impl RelayReloader {
 
 impl Reload for RelayReloader {
     fn live(&self) -> &'static [&'static str] {
-        &LIVE[..]
+        &LIVE_KEYS[..]
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, StreamError> {

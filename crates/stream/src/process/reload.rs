@@ -187,8 +187,10 @@ fn read(file: &Path) -> Result<String, StreamError> {
     check_readers(file, &text).map(|()| text)
 }
 
-/// Returns the keys that differ in two configurations, except `live` ones and those below them.
-fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
+/// Returns the keys that differ in two configurations, except `live` ones and those below them:
+/// those that take effect in a new process alone.
+#[must_use]
+pub fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
     let mut keys = Vec::new();
     compare("", old, new, &mut keys);
     let is_live = |key: &String| {

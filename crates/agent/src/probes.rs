@@ -1,0 +1,134 @@
+//! Measurements that the controller asks for, and the responder of those of other hosts.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tokio::sync::{mpsc, oneshot};
+use tradewind_control::message::{Probe, ProbeKind, ProbeOutcome, ProbeResult};
+use tradewind_probe::window::BoundBy;
+use tradewind_probe::{
+    ProbeError, RateOptions, RateReport, Responder, ResponderConfig, RttOptions, rate, rtt,
+};
+use tradewind_stream::clock::unix_now;
+use tradewind_units::{Bandwidth, Duration};
+
+/// The probes that run, each in a task.
+#[derive(Debug)]
+pub struct Probes {
+    running: BTreeSet<u64>,
+    results: mpsc::UnboundedSender<ProbeResult>,
+}
+
+impl Probes {
+    /// Creates none yet; results go to `results`.
+    #[must_use]
+    pub const fn new(results: mpsc::UnboundedSender<ProbeResult>) -> Self {
+        Self { running: BTreeSet::new(), results }
+    }
+
+    /// Starts a probe, unless it runs already or its result waits to be acknowledged.
+    pub fn start(&mut self, probe: Probe) {
+        if !self.running.insert(probe.id) {
+            return;
+        }
+        let results = self.results.clone();
+        tokio::spawn(async move {
+            let outcome = measure(&probe).await.unwrap_or_else(|error| failed(&error));
+            let measured_unix_ms = unix_now().as_nanos() / 1_000_000;
+            let result = ProbeResult { id: probe.id, to: probe.to, measured_unix_ms, outcome };
+            // The agent ends.
+            let _nobody_waits = results.send(result);
+        });
+    }
+
+    /// Forgets a probe whose result was acknowledged.
+    pub fn forget(&mut self, id: u64) {
+        self.running.remove(&id);
+    }
+}
+
+fn failed(error: &ProbeError) -> ProbeOutcome {
+    ProbeOutcome::Failed { reason: error.to_string() }
+}
+
+async fn measure(probe: &Probe) -> Result<ProbeOutcome, ProbeError> {
+    let target = probe.target.to_string();
+    match probe.kind {
+        ProbeKind::Rtt { samples, interval_ms } => {
+            let interval = Duration::from_millis(interval_ms);
+            let options = RttOptions { samples, interval, ..RttOptions::default() };
+            let report = rtt::measure(&target, &options).await?;
+            Ok(ProbeOutcome::Rtt {
+                min_ms: report.rtt_min_ms,
+                median_ms: report.rtt_median_ms,
+                spread_ms: report.rtt_spread_ms,
+                samples: report.samples,
+            })
+        }
+        ProbeKind::Rate { connections, duration_ms, max_rate_mbps } => {
+            let max_rate = max_rate_mbps.map(Bandwidth::from_mbps).transpose();
+            let max_rate = match max_rate {
+                Ok(rate) => rate,
+                Err(error) => return Ok(ProbeOutcome::Failed { reason: error.to_string() }),
+            };
+            let duration = Duration::from_millis(duration_ms);
+            let options = RateOptions { connections, duration, max_rate, ..RateOptions::default() };
+            Ok(rate_outcome(&rate::measure(&target, &options).await?, connections))
+        }
+    }
+}
+
+/// Returns the figures of a rate test. The window is included only where it bound the rate:
+/// otherwise a larger one would not have helped.
+fn rate_outcome(report: &RateReport, connections: u32) -> ProbeOutcome {
+    let window = report.window_effective_bytes / u64::from(connections.max(1));
+    let segments = report.total_bytes / u64::from(report.mss_bytes.max(1));
+    let retransmitted = report.retransmits as f64 / segments as f64;
+    ProbeOutcome::Rate {
+        rate_mbps: report.rate_mbps,
+        connections,
+        window_bytes: (report.window.bound_by == BoundBy::Window).then_some(window),
+        retransmitted: (segments > 0).then_some(retransmitted),
+        still_grew: report.window.bound_by == BoundBy::Growth,
+        bytes: report.total_bytes,
+    }
+}
+
+/// The responder of rate tests, on the port that the document names.
+#[derive(Debug, Default)]
+pub struct ResponderHere {
+    /// The port, and what ends the responder when it is dropped.
+    open: Option<(u16, oneshot::Sender<()>)>,
+}
+
+impl ResponderHere {
+    /// Listens on `port`, and no longer on another; on none for port 0.
+    ///
+    /// # Errors
+    /// When the port is taken; the next call tries again.
+    pub async fn listen(&mut self, port: u16) -> Result<(), ProbeError> {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == port) {
+            return Ok(());
+        }
+        self.open = None;
+        if port == 0 {
+            return Ok(());
+        }
+        let both = Responder::bind(ResponderConfig::new((Ipv6Addr::UNSPECIFIED, port).into()));
+        let responder = match both.await {
+            Ok(responder) => responder,
+            // A host without IPv6.
+            Err(_) => {
+                let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+                Responder::bind(ResponderConfig::new(v4)).await?
+            }
+        };
+        let (end, ended) = oneshot::channel();
+        tokio::spawn(responder.run(async move {
+            // Either way it ends.
+            let _dropped = ended.await;
+        }));
+        self.open = Some((port, end));
+        Ok(())
+    }
+}

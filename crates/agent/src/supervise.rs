@@ -1,0 +1,444 @@
+//! The processes of the data plane.
+//!
+//! They are no part of the agent: an agent that ends leaves them running, and the next one finds
+//! them by their arguments, which name the configuration file in its folder. Their standard output,
+//! with the ready line, goes to a file for the same reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use serde::Deserialize;
+use tradewind_config::Kind;
+use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus};
+use tradewind_net::processes::{self, Running};
+use tradewind_stream::process::reload;
+use tradewind_units::Duration;
+
+use crate::backoff::{Backoff, entropy};
+use crate::home::{Change, Draining};
+use crate::{AgentError, Home};
+
+/// First and longest pause before a process that ended by itself is started again. Chosen: a port
+/// that another program gives up soon, and one that it does not.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Time of running after which the pauses begin anew. Chosen: a start takes far less.
+const STEADY: Duration = Duration::from_secs(60);
+/// Longest wait for the successor at an upgrade. Chosen: longer than the process itself waits.
+const UPGRADE_LIMIT: Duration = Duration::from_secs(75);
+
+/// What is set for the agent by those that start it, and not meant for its processes.
+const NOT_INHERITED: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+];
+
+/// The processes of a folder.
+#[derive(Debug)]
+pub struct Supervisor {
+    home: Home,
+    program: PathBuf,
+    units: BTreeMap<String, Unit>,
+    draining: Vec<Draining>,
+    /// Those started here, until they have ended.
+    children: Vec<Child>,
+    /// The files of the document in the working directory.
+    files: BTreeSet<String>,
+}
+
+/// A process of the document.
+#[derive(Debug)]
+struct Unit {
+    kind: Kind,
+    running: Option<Running>,
+    /// The lines that it has printed: one when it is ready, and another after each upgrade.
+    lines: usize,
+    listen: Vec<SocketAddr>,
+    /// The signal that it gets once it is ready, which takes one before as its end.
+    due: Due,
+    /// The end of the wait for its successor, while one starts.
+    upgrading: Option<Instant>,
+    failure: Option<String>,
+    begun: Instant,
+    next_start: Instant,
+    backoff: Backoff,
+}
+
+/// A signal that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Nothing,
+    /// Read the files beside the configuration anew.
+    Reload,
+    /// Start a successor: keys changed that a running process does not apply.
+    Upgrade,
+}
+
+/// The part of a ready line that the agent reads.
+#[derive(Deserialize)]
+struct Ready {
+    listen: Vec<SocketAddr>,
+}
+
+impl Supervisor {
+    /// Creates one for the processes in `home`, which `program` runs. Nothing is started yet.
+    ///
+    /// # Errors
+    /// When the list of processes that were told to end cannot be read.
+    pub fn new(home: Home, program: PathBuf) -> Result<Self, AgentError> {
+        let draining = home.draining()?;
+        let (units, children) = (BTreeMap::new(), Vec::new());
+        Ok(Self { home, program, units, draining, children, files: BTreeSet::new() })
+    }
+
+    /// Puts a document into effect that the ceiling allows: tells processes to end that are no
+    /// longer in it, writes the files of the others, and has them read these. Processes start at
+    /// the next [`Supervisor::look`].
+    ///
+    /// # Errors
+    /// When a file cannot be written; what was done until then stays.
+    pub fn apply(&mut self, document: &Document, now: Instant) -> Result<(), AgentError> {
+        let wanted: BTreeMap<&str, Kind> =
+            document.processes.iter().map(|p| (p.name.as_str(), p.kind)).collect();
+        for name in self.home.configured() {
+            for kind in [Kind::Relay, Kind::Gateway] {
+                if wanted.get(name.as_str()) != Some(&kind) {
+                    self.end(&name, kind)?;
+                }
+            }
+        }
+        self.units.retain(|name, unit| wanted.get(name.as_str()) == Some(&unit.kind));
+        self.files = document.processes.iter().flat_map(files_of).collect();
+        for process in &document.processes {
+            let change = self.home.write_process(process)?;
+            let unit = self.units.entry(process.name.clone());
+            let unit = unit.or_insert_with(|| Unit::new(process.kind, now));
+            let due = due(process, &change);
+            unit.due = unit.due.max(due);
+            if due != Due::Nothing && unit.running.is_none() {
+                // What made it end may be mended.
+                unit.next_start = now;
+            }
+        }
+        self.tidy();
+        Ok(())
+    }
+
+    /// Tells all processes to end.
+    ///
+    /// # Errors
+    /// When that cannot be kept.
+    pub fn end_all(&mut self) -> Result<(), AgentError> {
+        for (name, unit) in std::mem::take(&mut self.units) {
+            self.end(&name, unit.kind)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the processes of this name and kind to end, and not twice.
+    fn end(&mut self, name: &str, kind: Kind) -> Result<(), AgentError> {
+        for running in self.find(name, kind) {
+            // It may have ended meanwhile.
+            let _gone = processes::end(running.process);
+            let Running { process, started } = running;
+            self.draining.push(Draining { name: name.to_owned(), process, started });
+            self.home.set_draining(&self.draining)?;
+        }
+        Ok(())
+    }
+
+    /// Removes files that belong to no process. One that is about to end may still read its own.
+    fn tidy(&self) {
+        if self.draining.is_empty() {
+            self.home.remove_others(&self.files);
+        }
+    }
+
+    /// Returns the running processes of this name and kind, the oldest first, without those that
+    /// were told to end.
+    fn find(&self, name: &str, kind: Kind) -> Vec<Running> {
+        let mut found = processes::with_arguments(&self.arguments(name, kind));
+        found.retain(|running| self.draining.iter().all(|other| other.running() != *running));
+        found
+    }
+
+    fn arguments(&self, name: &str, kind: Kind) -> [OsString; 4] {
+        let command = if kind == Kind::Relay { "relay" } else { "gateway" };
+        [command.into(), "--config".into(), self.home.config(name).into(), "--watch".into()]
+    }
+
+    /// Looks after the processes: starts those that do not run, finds successors, sends the signals
+    /// that are due. Returns whether their state changed.
+    pub fn look(&mut self, now: Instant) -> bool {
+        let before = self.statuses();
+        let ended = self.reap();
+        if !self.draining.is_empty() {
+            let count = self.draining.len();
+            self.draining.retain(|draining| draining.running().is_running());
+            if self.draining.len() < count {
+                if let Err(error) = self.home.set_draining(&self.draining) {
+                    tracing::warn!("{error}");
+                }
+                self.tidy();
+            }
+        }
+        for name in self.units.keys().cloned().collect::<Vec<_>>() {
+            let Some(mut unit) = self.units.remove(&name) else { continue };
+            self.look_after(&name, &mut unit, &ended, now);
+            self.units.insert(name, unit);
+        }
+        self.statuses() != before
+    }
+
+    /// Takes the children away that have ended, and returns how they did.
+    fn reap(&mut self) -> BTreeMap<u32, String> {
+        let mut ended = BTreeMap::new();
+        self.children.retain_mut(|child| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                ended.insert(child.id(), format!("ended with {status}"));
+                false
+            }
+            Err(_) => false,
+        });
+        ended
+    }
+
+    fn look_after(
+        &mut self,
+        name: &str,
+        unit: &mut Unit,
+        ended: &BTreeMap<u32, String>,
+        now: Instant,
+    ) {
+        if let Some(running) = unit.running.filter(|running| !running.is_running()) {
+            unit.running = None;
+            // Those before it only serve what they have.
+            let next = self.find(name, unit.kind).pop().filter(|next| *next > running);
+            match next {
+                Some(next) => unit.running = Some(next),
+                None => {
+                    let how = ended.get(&running.process).map_or("ended", String::as_str);
+                    unit.fail(format!("{how}; the agent's log has its last words"), now);
+                    tracing::warn!("process `{name}` {how}");
+                }
+            }
+        }
+        if unit.running.is_none() && unit.next_start <= now {
+            self.begin(name, unit, now);
+        }
+        if unit.running.is_some() {
+            self.read_ready(name, unit);
+            unit.signal_when_ready(name, now);
+        }
+    }
+
+    /// Finds a process that runs already, or starts it.
+    fn begin(&mut self, name: &str, unit: &mut Unit, now: Instant) {
+        if let Some(running) = self.find(name, unit.kind).pop() {
+            tracing::info!("process `{name}` runs already: {}", running.process);
+            unit.running = Some(running);
+            unit.begun = now;
+            return;
+        }
+        (unit.lines, unit.due, unit.upgrading) = (0, Due::Nothing, None);
+        unit.listen.clear();
+        unit.begun = now;
+        match self.start(name, unit.kind) {
+            Ok(child) => {
+                tracing::info!("process `{name}` starts: {}", child.id());
+                // One that is gone already is found so the next time.
+                let process = child.id();
+                let running = Running::of(process).unwrap_or(Running { started: 0, process });
+                unit.running = Some(running);
+                self.children.push(child);
+            }
+            Err(error) => {
+                tracing::warn!("process `{name}`: {error}");
+                unit.fail(error.to_string(), now);
+            }
+        }
+    }
+
+    fn start(&self, name: &str, kind: Kind) -> Result<Child, AgentError> {
+        let ready = self.home.ready(name);
+        let fail = |error| AgentError::file(&ready, error);
+        drop(File::create(&ready).map_err(fail)?);
+        // Its successors print to the same file.
+        let out = File::options().append(true).open(&ready).map_err(fail)?;
+        let mut command = Command::new(&self.program);
+        command.args(self.arguments(name, kind)).current_dir(self.home.data());
+        command.stdin(Stdio::null()).stdout(out);
+        for variable in NOT_INHERITED {
+            command.env_remove(variable);
+        }
+        // The terminal's signals are for the agent alone.
+        command.process_group(0);
+        command.spawn().map_err(|error| AgentError::file(&self.program, error))
+    }
+
+    fn read_ready(&self, name: &str, unit: &mut Unit) {
+        let text = fs::read_to_string(self.home.ready(name)).unwrap_or_default();
+        // A line counts once it is whole.
+        let lines = text.matches('\n').count();
+        if lines == unit.lines {
+            return;
+        }
+        let is_of_successor = unit.lines > 0;
+        unit.lines = lines;
+        unit.failure = None;
+        if let Some(Ready { listen }) = text
+            .lines()
+            .nth(lines.saturating_sub(1))
+            .and_then(|line| serde_json::from_str(line).ok())
+        {
+            unit.listen = listen;
+        }
+        if is_of_successor {
+            unit.upgrading = None;
+            unit.running = self.find(name, unit.kind).pop().or(unit.running);
+        }
+    }
+
+    /// Returns the state of the processes: those of the document, then those that drain.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<ProcessStatus> {
+        let wanted = self.units.iter().map(|(name, unit)| ProcessStatus {
+            name: name.clone(),
+            state: unit.state(),
+            listen: unit.listen.clone(),
+            sessions: None,
+            failure: unit.failure.clone(),
+        });
+        let draining = self.draining.iter().map(|draining| ProcessStatus {
+            name: draining.name.clone(),
+            state: ProcessState::Draining,
+            listen: Vec::new(),
+            sessions: None,
+            failure: None,
+        });
+        wanted.chain(draining).collect()
+    }
+}
+
+impl Unit {
+    fn new(kind: Kind, now: Instant) -> Self {
+        Self {
+            kind,
+            running: None,
+            lines: 0,
+            listen: Vec::new(),
+            due: Due::Nothing,
+            upgrading: None,
+            failure: None,
+            begun: now,
+            next_start: now,
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        }
+    }
+
+    fn fail(&mut self, failure: String, now: Instant) {
+        if now.saturating_duration_since(self.begun) >= STEADY {
+            self.backoff.succeed();
+        }
+        self.next_start = now + self.backoff.fail(entropy());
+        self.failure = Some(failure);
+        self.listen.clear();
+        self.lines = 0;
+    }
+
+    fn state(&self) -> ProcessState {
+        match (self.running, self.lines) {
+            (None, _) if self.failure.is_some() => ProcessState::Failed,
+            (None, _) | (Some(_), 0) => ProcessState::Starting,
+            (Some(_), _) => ProcessState::Ready,
+        }
+    }
+
+    /// Sends the signal that is due, if the process would take it as it is meant.
+    fn signal_when_ready(&mut self, name: &str, now: Instant) {
+        if self.upgrading.is_some_and(|until| until <= now) {
+            self.upgrading = None;
+            let failure = "it does not start anew with its new configuration, and goes on with the \
+                           old one; the agent's log has the reason";
+            self.failure = Some(failure.to_owned());
+        }
+        let Some(running) = self.running.filter(|_| self.lines > 0 && self.upgrading.is_none())
+        else {
+            return;
+        };
+        let sent = match self.due {
+            Due::Nothing => return,
+            Due::Reload => processes::reload(running.process),
+            Due::Upgrade => {
+                tracing::info!("process `{name}` starts anew for its new configuration");
+                self.upgrading = Some(now + UPGRADE_LIMIT);
+                processes::upgrade(running.process)
+            }
+        };
+        self.due = Due::Nothing;
+        // It has ended, which the next look finds.
+        drop(sent);
+    }
+}
+
+/// Returns the signal that a change takes. A changed configuration is found by the process itself.
+fn due(process: &Process, change: &Change) -> Due {
+    let live: &[&str] = match process.kind {
+        Kind::Gateway => &tradewind_gateway::LIVE_KEYS,
+        _ => &tradewind_relay::LIVE_KEYS,
+    };
+    match &change.config_before {
+        Some(before) if !before.is_empty() => {
+            let [before, after] = [before.as_str(), &process.config].map(|text| text.parse());
+            let lacking =
+                reload::changed(&before.unwrap_or_default(), &after.unwrap_or_default(), live);
+            if lacking.is_empty() { Due::Nothing } else { Due::Upgrade }
+        }
+        _ if change.files => Due::Reload,
+        _ => Due::Nothing,
+    }
+}
+
+/// Returns the files of a process in the working directory.
+fn files_of(process: &Process) -> impl Iterator<Item = String> {
+    let own = ["toml", "ready"].map(|end| format!("{}.{end}", process.name));
+    own.into_iter().chain(process.files.keys().cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_takes_no_more_than_it_needs() {
+        let due_of = |kind, before: Option<&str>, after: &str, files| {
+            let (name, config) = ("it".to_owned(), after.to_owned());
+            let process = Process { name, kind, config, files: BTreeMap::new() };
+            due(&process, &Change { config_before: before.map(str::to_owned), files })
+        };
+        for (kind, before, after, files, expected) in [
+            (Kind::Relay, None, "workers = 1", false, Due::Nothing),
+            (Kind::Relay, None, "workers = 1", true, Due::Reload),
+            // A process that is not started yet reads all of it.
+            (Kind::Relay, Some(""), "workers = 1", false, Due::Nothing),
+            (Kind::Relay, Some("workers = 1"), "workers = 2", false, Due::Upgrade),
+            (Kind::Relay, Some("a = 1"), "a = 1\n[policy]\nnever = []", true, Due::Nothing),
+            (Kind::Relay, Some("routes = 1"), "routes = 2", false, Due::Upgrade),
+            (Kind::Gateway, Some("routes = 1"), "routes = 2", false, Due::Nothing),
+            (Kind::Gateway, Some("forward = 1"), "forward = 2", false, Due::Upgrade),
+        ] {
+            assert_eq!(due_of(kind, before, after, files), expected, "{before:?} {after}");
+        }
+    }
+}

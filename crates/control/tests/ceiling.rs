@@ -1,0 +1,218 @@
+//! Documents below and beyond a ceiling.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+use tradewind_config::Kind;
+use tradewind_control::Ceiling;
+use tradewind_control::message::{Document, DocumentVersion, Process, SCHEMA_VERSION};
+use tradewind_control::record::Role;
+use tradewind_grant::{DestinationRule, IdentityKey, OperatorKey};
+
+fn relay_role() -> Role {
+    Role::Relay { region: "aws:eu-north-1".parse().unwrap(), relay_type: "small".parse().unwrap() }
+}
+
+fn gateway_role() -> Role {
+    Role::Gateway { site: "oulu".parse().unwrap() }
+}
+
+/// Returns a relay's configuration: `more` and a policy.
+fn relay(more: &str, policy: &str) -> String {
+    let operator = OperatorKey::from_entropy([7; 32]).public();
+    let has_identity = more.starts_with("identity");
+    let identity = if has_identity { "" } else { "identity_file = 'data.key'\n" };
+    format!(
+        "listen = ['0.0.0.0:7000']\noperators = ['{operator}']\n{identity}{more}\n\
+         [policy]\n{policy}\n"
+    )
+}
+
+fn gateway(more: &str) -> String {
+    format!("identity_file = 'data.key'\n{more}\n")
+}
+
+fn process(name: &str, kind: Kind, config: String) -> Process {
+    Process { name: name.to_owned(), kind, config, files: BTreeMap::new() }
+}
+
+fn document(processes: Vec<Process>) -> Document {
+    Document {
+        schema_version: SCHEMA_VERSION,
+        version: DocumentVersion { epoch: 1, version: 1 },
+        host: "host-1".parse().unwrap(),
+        issued_unix_ms: 0,
+        processes,
+        responder_port: 0,
+        report_every_ms: 1000,
+    }
+}
+
+fn checked(ceiling: &Ceiling, kind: Kind, config: String) -> Result<(), String> {
+    let document = document(vec![process("it", kind, config)]);
+    ceiling.allows(&document).map_err(|beyond| beyond.to_string())
+}
+
+fn is_as_expected(what: &str, found: Result<(), String>, expected: &str) {
+    let found = found.err().unwrap_or_default();
+    assert!(found.contains(expected), "{what}: {found}");
+    assert_eq!(found.is_empty(), expected.is_empty(), "{what}: {found}");
+    assert!(!found.contains('\n'), "one line: {found}");
+}
+
+#[test]
+fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
+    let ceiling = Ceiling::of_role(&relay_role());
+    let inline = format!("identity = '{}'", *IdentityKey::from_entropy([1; 32]).to_secret_text());
+    for (more, policy, expected) in [
+        ("", "", ""),
+        ("", "destinations = ['example.com:443', '198.41.0.4:8000-9000']", ""),
+        ("", "next_hops = ['198.41.0.4:7000']", ""),
+        ("workers = 2\nmetrics = '127.0.0.1:0'\nrun_as = 'tradewind'", "", ""),
+        ("", "destinations = ['10.0.0.0/8:443']", "policy.destinations: 10.0.0.0/8:443 is beyond"),
+        ("", "destinations = ['127.0.0.1:22']\nallow_loopback = true", "127.0.0.1"),
+        ("", "destinations = ['example.com:25']", "example.com:25 is beyond"),
+        ("", "destinations = ['0.0.0.0/0:*']", "0.0.0.0/0:*"),
+        ("", "next_hops = ['192.168.0.0/16:*']", "policy.next_hops"),
+        (&inline, "", "expected `data.key`"),
+        ("identity_file = '/etc/shadow'", "", "expected `data.key`"),
+        ("previous_identity_file = 'other.key'", "", "expected `data.key`"),
+        ("revocations = '/etc/passwd'", "", "revocations: `/etc/passwd` is not among"),
+        ("run_as = 'root'", "", "run_as"),
+        ("metrics = '0.0.0.0:9000'\nmetrics_expose = true", "", "metrics: 0.0.0.0:9000"),
+        ("access_log = { to = '/var/log/x' }", "", "access_log"),
+        ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
+        ("jumpstart = {}", "", "jumpstart"),
+        ("packet = { listen = '0.0.0.0:7001' }", "", "packet"),
+        ("colour = 'red'", "", "colour"),
+    ] {
+        let found = checked(&ceiling, Kind::Relay, relay(more, policy));
+        is_as_expected(&format!("{more} {policy}"), found, expected);
+    }
+}
+
+#[test]
+fn gateway_is_allowed_what_the_ceiling_covers_and_no_more() {
+    let ceiling = Ceiling::of_role(&gateway_role());
+    let relay = IdentityKey::from_entropy([1; 32]).public();
+    let forward = |to: &str| format!("forward = [{{ listen = '127.0.0.1:8080', to = '{to}' }}]");
+    let over = |address: &str| {
+        let forward = forward("example.com:443");
+        format!(
+            "{forward}\ngrant_file = 'gateway.grant'\n[routes]\ndefault = ['r']\n\
+             [[routes.relay]]\nname = 'r'\naddress = '{address}'\nidentity = '{relay}'"
+        )
+    };
+    let [public, private, named] = ["198.41.0.4:7000", "10.0.0.7:7000", "r.example:7000"].map(over);
+    let tproxy = "[[tproxy]]\ndestinations = ['198.41.0.0/24:443']";
+    let open = "connect = ['0.0.0.0:3128']\nexpose = true\nexpose_without_password = true";
+    let with_grant = |ceiling: &Ceiling, more: &str| {
+        let mut it = process("it", Kind::Gateway, gateway(more));
+        it.files.insert("gateway.grant".to_owned(), String::new());
+        ceiling.allows(&document(vec![it])).map_err(|beyond| beyond.to_string())
+    };
+    for (more, expected) in [
+        (forward("example.com:443").as_str(), ""),
+        ("socks5 = ['127.0.0.1:1080']", ""),
+        (&public, ""),
+        (&private, "routes.relay.address: 10.0.0.7/32:7000 is beyond"),
+        (&named, "expected an address, not a name"),
+        (&forward("10.0.0.7:443"), "forward.to: 10.0.0.7/32:443 is beyond"),
+        ("connect = ['127.0.0.1:1']\nallow_loopback = true", "allow_loopback"),
+        (open, "capture"),
+        (tproxy, "capture"),
+    ] {
+        is_as_expected(more, with_grant(&ceiling, more), expected);
+    }
+    let capture = Ceiling { capture: true, ..ceiling };
+    for more in [open, tproxy] {
+        is_as_expected(more, with_grant(&capture, more), "");
+    }
+    let missing = checked(&capture, Kind::Gateway, gateway(&public));
+    is_as_expected("no grant", missing, "grant_file: `gateway.grant` is not among");
+}
+
+#[test]
+fn roles_and_names_are_checked() {
+    let ceiling = Ceiling::of_role(&relay_role());
+    let of_gateway = gateway("socks5 = ['127.0.0.1:1080']");
+    let refused = checked(&ceiling, Kind::Gateway, of_gateway);
+    is_as_expected("gateway", refused, "a gateway is not allowed here");
+    let refused = checked(&ceiling, Kind::Jumpstart, String::new());
+    is_as_expected("jump-start", refused, "a jumpstart is not allowed");
+    let probe = Ceiling::of_role(&Role::Probe { site: "oulu".parse().unwrap() });
+    checked(&probe, Kind::Relay, relay("", "")).unwrap_err();
+    ceiling.allows(&document(vec![])).unwrap();
+
+    for name in ["", "..", "a/b", "../relay", "a b", "relay.x", &"x".repeat(65)] {
+        let document = document(vec![process(name, Kind::Relay, relay("", ""))]);
+        assert!(ceiling.allows(&document).is_err(), "{name}");
+    }
+    let with_file = |name: &str| {
+        let mut it = process("it", Kind::Relay, relay("", ""));
+        it.files.insert(name.to_owned(), String::new());
+        ceiling.allows(&document(vec![it]))
+    };
+    with_file("revocations.txt").unwrap();
+    for name in ["", "..", ".hidden", "a/b", "data.key", "it.toml", "it.ready", "a\0b"] {
+        assert!(with_file(name).is_err(), "{name}");
+    }
+    let twice = || process("it", Kind::Relay, relay("", ""));
+    assert!(ceiling.allows(&document(vec![twice(), twice()])).is_err());
+}
+
+#[test]
+fn ceiling_survives_its_file() {
+    for role in [relay_role(), gateway_role()] {
+        let ceiling = Ceiling::of_role(&role);
+        let text = toml::to_string(&ceiling).unwrap();
+        assert_eq!(toml::from_str::<Ceiling>(&text).unwrap(), ceiling);
+    }
+    assert!(toml::from_str::<Ceiling>("roles = []\ndestinations = []").is_err());
+}
+
+fn rule() -> impl Strategy<Value = DestinationRule> {
+    (any::<[u8; 4]>(), 0u8..=32, 1u16..100, 0u16..100).prop_map(|(ip, bits, first, more)| {
+        let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+        let base = Ipv4Addr::from(u32::from(Ipv4Addr::from(ip)) & mask);
+        format!("{base}/{bits}:{first}-{}", first + more).parse().unwrap()
+    })
+}
+
+proptest! {
+    /// What a relay of an allowed document may dial, the ceiling covers.
+    #[test]
+    fn allowed_relay_dials_nothing_beyond(
+        mut allowed in proptest::collection::vec(rule(), 1..4),
+        widen in 0u8..=32,
+        wanted in rule(),
+        near in any::<u32>(),
+        port in 1u16..200,
+    ) {
+        // A range around the wanted one, as two of chance hardly overlap.
+        let Some((IpAddr::V4(base), bits)) = wanted.range() else { unreachable!() };
+        let mask = u32::MAX.checked_shl(32 - u32::from(widen)).unwrap_or(0);
+        let around = Ipv4Addr::from(u32::from(base) & mask);
+        allowed.push(format!("{around}/{widen}:1-99").parse().unwrap());
+        let ceiling = Ceiling {
+            roles: vec!["relay".to_owned()],
+            destinations: allowed.clone(),
+            next_hops: vec![],
+            capture: false,
+        };
+        let policy = format!("destinations = ['{wanted}']");
+        if checked(&ceiling, Kind::Relay, relay("", &policy)).is_ok() {
+            let host = u32::MAX.checked_shr(u32::from(bits)).unwrap_or(0) & near;
+            let address = (Ipv4Addr::from(u32::from(base) | host), port).into();
+            prop_assert!(
+                !wanted.covers_address(address) || allowed.iter().any(|r| r.covers_address(address))
+            );
+        }
+        // A ceiling that says the same allows it.
+        let same = Ceiling { destinations: vec![wanted.clone()], ..ceiling };
+        prop_assert!(checked(&same, Kind::Relay, relay("", &policy)).is_ok());
+    }
+}
