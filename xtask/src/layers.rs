@@ -29,7 +29,7 @@ const LAYERS: &[(u8, &[&str])] = &[
     (2, &["net", "telemetry"]),
     (3, &["output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"]),
     (4, &["lab", "agent"]),
-    (5, &["demo"]),
+    (5, &["demo", "controller"]),
     (6, &["cli"]),
 ];
 

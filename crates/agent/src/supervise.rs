@@ -400,10 +400,13 @@ fn due(process: &Process, change: &Change) -> Due {
     };
     match &change.config_before {
         Some(before) if !before.is_empty() => {
-            let [before, after] = [before.as_str(), &process.config].map(|text| text.parse());
-            let lacking =
-                reload::changed(&before.unwrap_or_default(), &after.unwrap_or_default(), live);
-            if lacking.is_empty() { Due::Nothing } else { Due::Upgrade }
+            let [before, after] = [before.as_str(), &process.config]
+                .map(|text| text.parse::<toml::Table>().unwrap_or_default());
+            // A running gateway takes another grant, but neither its first one nor the loss of it.
+            let has_grant = |table: &toml::Table| table.contains_key("grant");
+            let is_live = has_grant(&before) == has_grant(&after)
+                && reload::changed(&before, &after, live).is_empty();
+            if is_live { Due::Nothing } else { Due::Upgrade }
         }
         _ if change.files => Due::Reload,
         _ => Due::Nothing,
@@ -437,6 +440,10 @@ mod tests {
             (Kind::Relay, Some("routes = 1"), "routes = 2", false, Due::Upgrade),
             (Kind::Gateway, Some("routes = 1"), "routes = 2", false, Due::Nothing),
             (Kind::Gateway, Some("forward = 1"), "forward = 2", false, Due::Upgrade),
+            // It takes another grant, but neither the first nor the loss of it.
+            (Kind::Gateway, Some("grant = 1"), "grant = 2", false, Due::Nothing),
+            (Kind::Gateway, Some("direct = true"), "direct = true\ngrant = 1", false, Due::Upgrade),
+            (Kind::Gateway, Some("direct = true\ngrant = 1"), "direct = true", false, Due::Upgrade),
         ] {
             assert_eq!(due_of(kind, before, after, files), expected, "{before:?} {after}");
         }

@@ -1,19 +1,25 @@
 //! The binary `tradewind`: commands, tables, progress and JSON only.
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid
-//! (the demo's with `--strict` alone).
+//! usage or a bad file (problem, configuration, key), 3 a check failed, an overlay has a problem,
+//! or a lab run was invalid (the demo's with `--strict` alone).
 
 mod agent;
+mod apply;
+mod budget;
 mod config;
+mod controller;
 mod demo;
 mod doctor;
 mod explain;
+mod flow;
 mod forecast;
 mod forward;
 mod gateway;
 mod generate;
 mod grant;
+mod hosts;
+mod invite;
 mod journal;
 mod jumpstart;
 mod keygen;
@@ -31,6 +37,7 @@ mod probe;
 mod relay;
 mod route;
 mod socks_udp;
+mod status;
 
 use std::process::ExitCode;
 
@@ -42,7 +49,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[command(
     after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad file (problem, \
      configuration, key; not what the host lacks, as a free port), 3 an experiment on the \
-     lab was invalid (the demo only with --strict), or doctor misses something needed."
+     lab was invalid (the demo only with --strict), doctor misses something needed, or \
+     status shows a problem."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -89,10 +97,36 @@ enum Command {
     /// Sign and inspect grants, which say who may send to which destinations
     #[command(subcommand)]
     Grant(grant::GrantCommand),
+    /// Run the controller of an overlay (docs/how-to/overlay.md)
+    #[command(subcommand)]
+    Controller(controller::ControllerCommand),
+    /// Make the line by which a host joins the overlay of a controller
+    Invite(invite::InviteArgs),
+    /// Show the hosts of an overlay
+    Hosts(hosts::HostsArgs),
+    /// Take a host out of service, back into it, or revoke it
+    #[command(subcommand)]
+    Host(hosts::HostCommand),
+    /// Show the flows of an overlay and their paths
+    Flows(flow::FlowsArgs),
+    /// Declare or remove a flow of an overlay
+    #[command(subcommand)]
+    Flow(flow::FlowCommand),
+    /// Show or set the most that a day of an overlay may cost
+    Budget(budget::BudgetArgs),
+    /// Set who puts plans into effect: you or the controller
+    Mode(budget::ModeArgs),
+    /// Show a plan of the controller, and put it into effect
+    Apply(apply::ApplyArgs),
+    /// Show whether all is well with an overlay, and if not, what to do
+    ///
+    /// Exit code 3 when something is wrong.
+    Status(status::StatusArgs),
     /// Choose relays and paths for flows, within a budget
     ///
     /// Reads a problem (docs/reference/problem.md), solves and verifies it. Prints the plan;
-    /// `--out` keeps it for `explain`.
+    /// `--out` keeps it for `explain`. Without `--problem` the controller makes a plan of what it
+    /// has measured, and nothing is changed by it: `tradewind apply` does that.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Plan(plan::PlanCommand),
     /// Show why a flow of a plan takes its path, and what the others would have cost and gained
@@ -137,6 +171,16 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keygen::run(&args),
         Command::Password => password::run(),
         Command::Grant(command) => grant::run(command),
+        Command::Controller(command) => controller::run(command),
+        Command::Invite(args) => invite::run(&args),
+        Command::Hosts(args) => hosts::list(&args),
+        Command::Host(command) => hosts::run(&command),
+        Command::Flows(args) => flow::list(&args),
+        Command::Flow(command) => flow::run(command),
+        Command::Budget(args) => budget::budget(&args),
+        Command::Mode(args) => budget::mode(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Plan(command) => plan::run(&command),
         Command::Explain(args) => explain::run(&args),
         Command::Probe(command) => probe::run(command),

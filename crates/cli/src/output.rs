@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tradewind_agent::AgentError;
 use tradewind_config::ConfigError;
+use tradewind_controller::{ClientError, ControllerError};
 use tradewind_demo::DemoError;
 use tradewind_jumpstart_daemon::DaemonError;
 use tradewind_lab::LabError;
@@ -25,6 +26,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     let is_of_configuration = error.is::<BadFile>()
         || error.is::<ConfigError>()
         || is(error, AgentError::is_of_configuration)
+        || is(error, ControllerError::is_of_configuration)
+        || is(error, ClientError::is_of_request)
         || is(error, StreamError::is_of_configuration)
         || is(error, TelemetryError::is_of_configuration)
         || is(error, DaemonError::is_of_configuration)

@@ -1,18 +1,21 @@
-//! Runs the simulation of the control plane under a thousand seeds; it panics where an invariant
-//! breaks, and names the seed.
+//! Runs the simulation of the control plane under a thousand seeds, or as many as are asked for; it
+//! panics where an invariant breaks, and names the seed.
 //!
-//! `cargo run --release -p tradewind-control --example control_holds`
+//! `cargo run --release -p tradewind-control --example control_holds [seeds]`
 
 #![allow(clippy::unwrap_used, reason = "the tests' simulation")]
+#![allow(clippy::disallowed_methods, reason = "a program, not the pure crate")]
 
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
 
+/// Seeds, unless the argument says otherwise.
 const SEEDS: u64 = 1000;
 
 fn main() {
+    let seeds = std::env::args().nth(1).map_or(SEEDS, |text| text.parse().expect("a number"));
     let (mut rollouts, mut crashes, mut paths, mut plans) = (0, 0, 0, 0);
-    for seed in 0..SEEDS {
+    for seed in 0..seeds {
         let outcome = simulation::run(seed);
         rollouts += outcome.rollouts;
         crashes += outcome.crashes;
@@ -20,7 +23,7 @@ fn main() {
         plans += outcome.plans;
     }
     println!(
-        "{SEEDS} seeds: {plans} plans, {rollouts} rollouts, {crashes} crashes; {paths} times a \
+        "{seeds} seeds: {plans} plans, {rollouts} rollouts, {crashes} crashes; {paths} times a \
          relayed path was checked and allowed"
     );
 }

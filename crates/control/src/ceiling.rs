@@ -3,14 +3,14 @@
 //!
 //! Whatever the ceiling says, a document never leads outside the folder of its processes: keys and
 //! files are in it, there are no logs elsewhere, metrics stay on the host, and no process runs as
-//! root or changes the kernel.
+//! root. A process may learn the initial windows of its own connections, and of no others.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tradewind_config::{GatewayConfig, Kind, RelayConfig};
+use tradewind_config::{GatewayConfig, JumpstartConfig, Kind, RelayConfig};
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, DestinationRule};
 
@@ -128,7 +128,7 @@ impl Ceiling {
             metrics: config.metrics,
             has_logs: logs,
             has_packets: config.packet.is_some(),
-            learns: config.jumpstart.is_some(),
+            learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
         self.check_destinations("policy.destinations", &config.policy.destinations)?;
@@ -149,7 +149,7 @@ impl Ceiling {
             metrics: config.metrics,
             has_logs: config.access_log.is_some(),
             has_packets: config.has_packets(),
-            learns: config.jumpstart.is_some(),
+            learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
         if !self.capture && (!config.tproxy.is_empty() || config.has_open_proxies()) {
@@ -199,7 +199,7 @@ struct Common<'a> {
     metrics: Option<SocketAddr>,
     has_logs: bool,
     has_packets: bool,
-    learns: bool,
+    learner: Option<&'a JumpstartConfig>,
 }
 
 impl Common<'_> {
@@ -226,8 +226,8 @@ impl Common<'_> {
         if self.has_packets {
             return Err("the packet plane is not for controllers yet".to_owned());
         }
-        if self.learns {
-            return Err("jumpstart: it acts on the host's kernel: start it there".to_owned());
+        if self.learner.is_some_and(|learner| learner.hints.is_some() || learner.socket.is_some()) {
+            return Err("jumpstart: `hints` and `socket` are not for controllers".to_owned());
         }
         Ok(())
     }

@@ -519,4 +519,19 @@ mod tests {
         let list = list.verify(&[bench_operator()]).unwrap();
         assert_eq!((list.version, list.gateways.contains(&identity(103))), (2, true));
     }
+
+    #[test]
+    fn restored_store_makes_all_documents_anew() {
+        let mut bench = Bench::in_service();
+        let before = bench.state().documents.clone();
+        let counters = bench.state().counters;
+        let restored = crate::record::Counters { epoch: counters.epoch + 1, ..counters };
+        bench.controller.apply(Record::Counters(restored));
+        bench.now += 60_000;
+        bench.event(Event::Tick);
+        for (host, document) in &bench.state().documents {
+            assert_eq!(document.version.epoch, before[host].version.epoch + 1);
+            assert_eq!(document.processes, before[host].processes);
+        }
+    }
 }

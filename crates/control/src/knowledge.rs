@@ -117,6 +117,7 @@ impl<'a> Knowledge<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use tradewind_model::measurement::{Method, RateSummary, RttSummary};
 
     use super::*;
@@ -162,5 +163,34 @@ mod tests {
         assert!((rate(&legs_after, site.clone(), far) - 20.0).abs() < 0.1);
         // The access of the office was bound by something else than the window.
         assert!((rate(&legs_after, site, relay) - 20.0).abs() < 0.1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_leg_is_faster_than_measured_or_than_its_window_allows(
+            figures in prop::collection::vec((1_u64..400, prop::option::of(1.0_f64..2000.0)), 6),
+        ) {
+            let region = RegionId::new("gcp:europe-north1").unwrap();
+            let ends = ["office", "far", "gcp:europe-north1"];
+            let pairs = ends.iter().flat_map(|from| ends.iter().map(move |to| (from, to)));
+            let known: Vec<_> = pairs
+                .filter(|(from, to)| from != to)
+                .zip(figures)
+                .map(|((from, to), (rtt, mbps))| measured(from, to, rtt, mbps))
+                .collect();
+            let legs = legs(&known, &[region.clone()].into());
+            prop_assert_eq!(legs.len(), known.len());
+            let knowledge_regions = [region].into();
+            let knowledge = Knowledge::new(&known, &knowledge_regions);
+            for leg in &known {
+                let ends = (knowledge.place(&leg.source), knowledge.place(&leg.destination));
+                let rate = legs[&ends].rate().as_mbps();
+                let by_window = Leg::new(leg.rtt.min).with_window(DEFAULT_WINDOW).window_limit();
+                prop_assert!(rate <= by_window.as_mbps() * 1.000_001);
+                if let Some(measured) = leg.rate {
+                    prop_assert!(rate <= measured.rate.as_mbps() * 1.000_001);
+                }
+            }
+        }
     }
 }

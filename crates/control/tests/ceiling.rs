@@ -85,7 +85,7 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ("metrics = '0.0.0.0:9000'\nmetrics_expose = true", "", "metrics: 0.0.0.0:9000"),
         ("access_log = { to = '/var/log/x' }", "", "access_log"),
         ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
-        ("jumpstart = {}", "", "jumpstart"),
+        ("jumpstart = { hints = \"standing\" }", "", "jumpstart"),
         ("packet = { listen = '0.0.0.0:7001' }", "", "packet"),
         ("colour = 'red'", "", "colour"),
     ] {

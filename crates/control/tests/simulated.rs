@@ -5,7 +5,7 @@
 mod simulation;
 
 /// Seeds of this test. `make test-long` runs 1,000.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 6;
 
 #[test]
 fn control_plane_converges_and_never_takes_a_path_away() {

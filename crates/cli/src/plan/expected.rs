@@ -17,7 +17,7 @@ use crate::output::{self, read_text};
 pub(super) struct ExpectedArgs {
     /// Plan for the flows predicted from this log of past ones, instead of the problem's (CSV, see
     /// docs/how-to/forecast.md)
-    #[arg(long, value_name = "LOG", requires = "period")]
+    #[arg(long, value_name = "LOG", requires = "period", requires = "problem")]
     flows_from: Option<PathBuf>,
     /// With --flows-from: period to sum the log up over and predict, such as `1h`
     #[arg(

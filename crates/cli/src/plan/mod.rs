@@ -9,6 +9,7 @@ pub(crate) mod problem;
 mod regret;
 pub(crate) mod show;
 pub(crate) mod stored_plan;
+pub(crate) mod suggested;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
 
+use crate::controller::access::ControllerArgs;
 use crate::output::file::write_whole;
 use crate::output::{self, BadFile, FAILED, Format, Outcome};
 use problem::Read;
@@ -62,17 +64,20 @@ enum PlanSubcommand {
 }
 
 #[derive(clap::Args)]
+#[command(mut_arg("problem", |problem| problem.required(false)))]
 struct PlanArgs {
     #[command(flatten)]
     asked: AskedArgs,
     /// Most that the plan may cost, in dollars, instead of the file's `budget_usd`
-    #[arg(long, value_name = "USD", value_parser = usd)]
+    #[arg(long, value_name = "USD", value_parser = usd, requires = "problem")]
     budget: Option<Money>,
     #[command(flatten)]
     algorithm: AlgorithmArgs,
     /// File for the plan (JSON) with the problem that it answers, for `tradewind explain`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "problem")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    controller: ControllerArgs,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
@@ -101,7 +106,8 @@ struct AskedArgs {
     problem: Option<PathBuf>,
     /// Wall-clock time for each run of an algorithm, reading and building the problem included;
     /// then its best plan so far counts
-    #[arg(long, value_name = "SPAN", default_value = "10 s", value_parser = parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "10 s", requires = "problem",
+        value_parser = parse_duration)]
     deadline: Duration,
     #[command(flatten)]
     expected: expected::ExpectedArgs,
@@ -128,6 +134,7 @@ struct AlgorithmArgs {
         long,
         value_name = "NAME",
         default_value = solver::DEFAULT,
+        requires = "problem",
         value_parser = PossibleValuesParser::new(named_algorithms())
     )]
     algorithm: String,
@@ -155,6 +162,9 @@ pub(crate) fn run(command: &PlanCommand) -> Outcome {
 }
 
 fn one(args: &PlanArgs) -> Outcome {
+    if args.asked.problem.is_none() {
+        return suggested::run(&args.controller, args.output);
+    }
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
     let mut answer = planned(args, &read, begun)?;

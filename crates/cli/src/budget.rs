@@ -1,0 +1,120 @@
+//! `tradewind budget` and `tradewind mode`: the operator's settings.
+
+use std::process::ExitCode;
+
+use tradewind_control::record::Mode;
+use tradewind_controller::view::{SettingsRequest, SettingsView};
+use tradewind_units::{Money, Ratio, UnitError};
+
+use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::output::{self, Outcome};
+
+#[derive(clap::Args)]
+pub(crate) struct BudgetArgs {
+    /// The most that a day may cost, such as `6 usd/day`; without it the budget is shown
+    #[arg(value_name = "AMOUNT", num_args = 0..=2)]
+    amount: Vec<String>,
+    /// Share of the budget from which on `tradewind status` warns, such as `80%`
+    #[arg(long, value_name = "SHARE")]
+    alarm: Option<Ratio>,
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ModeArgs {
+    /// Who puts plans into effect
+    #[arg(value_enum)]
+    mode: ModeName,
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Who puts plans into effect.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ModeName {
+    /// You, by `tradewind apply`
+    Suggest,
+    /// The controller, when a plan is clearly better than the one in effect
+    Auto,
+}
+
+pub(crate) fn budget(args: &BudgetArgs) -> Outcome {
+    let amount = (!args.amount.is_empty()).then(|| args.amount.join(" "));
+    let budget_usd_per_day = amount.as_deref().map(usd_per_day).transpose();
+    let request = SettingsRequest {
+        budget_usd_per_day: budget_usd_per_day.map_err(|e| output::BadFile(e.to_string()))?,
+        alarm_share: args.alarm.map(Ratio::as_f64),
+        mode: None,
+    };
+    change(&request, &args.controller, &args.output)
+}
+
+pub(crate) fn mode(args: &ModeArgs) -> Outcome {
+    let mode = match args.mode {
+        ModeName::Suggest => Mode::Suggest,
+        ModeName::Auto => Mode::Auto,
+    };
+    let request = SettingsRequest { mode: Some(mode), ..SettingsRequest::default() };
+    change(&request, &args.controller, &args.output)
+}
+
+fn change(request: &SettingsRequest, controller: &ControllerArgs, output: &OutputArgs) -> Outcome {
+    let client = controller.client()?;
+    let settings: SettingsView = if *request == SettingsRequest::default() {
+        client.get("/v1/settings")?
+    } else {
+        client.put("/v1/settings", request)?
+    };
+    output.print(&settings, |settings| output::line(sentence(settings)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the settings in a line.
+pub(crate) fn sentence(settings: &SettingsView) -> String {
+    let budget = settings.budget_usd_per_day;
+    let alarm = settings
+        .alarm_share
+        .map_or(String::new(), |share| format!(", a warning from {:.0} % on", share * 100.0));
+    let mode = match settings.mode {
+        Mode::Suggest => "you apply plans (`tradewind apply`)",
+        Mode::Auto => "the controller applies plans",
+    };
+    if budget == Money::ZERO {
+        return format!("no budget: every flow goes direct; {mode}");
+    }
+    format!("budget: {budget} a day{alarm}; {mode}")
+}
+
+/// Reads an amount such as `6 usd/day`, `6usd/day`, `$6` or `6`.
+fn usd_per_day(text: &str) -> Result<Money, UnitError> {
+    let refused = || UnitError::new("budget", "dollars a day such as `6 usd/day`", text);
+    let words: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let words = words.to_ascii_lowercase();
+    let number = words.strip_suffix("/day").unwrap_or(&words);
+    let number = number.strip_suffix("usd").or(number.strip_prefix('$')).unwrap_or(number);
+    number
+        .parse()
+        .map_err(|_| refused())
+        .and_then(|usd| Money::from_usd(usd).map_err(|_| refused()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_is_read_as_people_write_it() {
+        for text in ["6 usd/day", "6usd/day", "6 USD / day", "$6", "$6/day", "6", "6.00 usd"] {
+            assert_eq!(usd_per_day(text), Money::from_usd(6.0), "{text}");
+        }
+        for text in ["", "usd/day", "-6", "6 eur/day", "6 usd/hour", "nan", "$$6"] {
+            let refused = usd_per_day(text).unwrap_err().to_string();
+            assert!(refused.contains("`6 usd/day`"), "{text}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `tradewind flow` and `tradewind flows`: the flows that an overlay carries.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use tradewind_controller::view::{FlowRequest, FlowView, Flows};
+use tradewind_grant::Destination;
+use tradewind_units::{Bytes, FlowId, SiteId};
+
+use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::output::{self, Outcome, table};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum FlowCommand {
+    /// Declare a flow, or change the one of the same name
+    Add(AddArgs),
+    /// Remove a flow
+    Remove {
+        /// Its name
+        name: FlowId,
+        #[command(flatten)]
+        controller: ControllerArgs,
+    },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct AddArgs {
+    /// Its name
+    name: FlowId,
+    /// The site whose gateway carries it
+    #[arg(long, value_name = "SITE")]
+    from: SiteId,
+    /// Where it goes
+    #[arg(long, value_name = "HOST:PORT")]
+    to: Destination,
+    /// The site of that destination, where a probe or gateway measures; its host's name if absent
+    #[arg(long, value_name = "SITE")]
+    to_site: Option<SiteId>,
+    /// The volume of a day, such as `200GB`
+    #[arg(long, value_name = "SIZE")]
+    per_day: Bytes,
+    /// Weight of its time against other flows'
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    weight: u32,
+    /// Address at which the gateway accepts it; a free port on loopback if absent
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct FlowsArgs {
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) fn run(command: FlowCommand) -> Outcome {
+    match command {
+        FlowCommand::Add(args) => add(args),
+        FlowCommand::Remove { name, controller } => {
+            controller.client()?.delete(&format!("/v1/flows/{name}"))?;
+            output::note(format_args!("removed flow {name}"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn add(args: AddArgs) -> Outcome {
+    let AddArgs { name, from, to, to_site, per_day, weight, listen, controller, output } = args;
+    let request = FlowRequest { from, to, to_site, per_day, weight: Some(weight), listen };
+    let flow: FlowView = controller.client()?.put(&format!("/v1/flows/{name}"), &request)?;
+    output.print(&flow, |FlowView { flow, .. }| {
+        output::line(format_args!(
+            "flow {}: applications at {} connect to {}, and arrive at {}",
+            flow.id, flow.from, flow.listen, flow.to
+        ))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn list(args: &FlowsArgs) -> Outcome {
+    let flows: Flows = args.controller.client()?.get("/v1/flows")?;
+    args.output.print(&flows, show)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(flows: &Flows) -> anyhow::Result<()> {
+    if flows.flows.is_empty() {
+        return output::line("no flows: `tradewind flow add` declares one");
+    }
+    let row = |view: &FlowView| {
+        let FlowView { flow, path, seconds, seconds_direct } = view;
+        let hops: Vec<&str> = path.iter().map(tradewind_units::HostId::as_str).collect();
+        let path = if hops.is_empty() { "direct".to_owned() } else { hops.join(" > ") };
+        let optional = |seconds: &Option<f64>| seconds.map_or(String::new(), |s| format!("{s:.1}"));
+        vec![
+            flow.id.to_string(),
+            flow.from.to_string(),
+            flow.listen.to_string(),
+            flow.to.to_string(),
+            path,
+            flow.per_day.to_string(),
+            optional(seconds_direct),
+            optional(seconds),
+        ]
+    };
+    let rows: Vec<Vec<String>> = flows.flows.iter().map(row).collect();
+    let heading = ["flow", "from", "listens", "to", "path", "a day", "direct s", "planned s"];
+    table::print(&heading, &rows, 5)
+}

@@ -1,0 +1,96 @@
+//! `tradewind hosts` and `tradewind host`: the hosts of an overlay.
+
+use std::process::ExitCode;
+
+use tradewind_control::record::Role;
+use tradewind_controller::view::{HostState, HostView, Hosts};
+use tradewind_stream::clock::unix_now;
+use tradewind_units::HostId;
+
+use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::output::{self, Outcome, table};
+
+#[derive(clap::Args)]
+pub(crate) struct HostsArgs {
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(clap::Subcommand)]
+pub(crate) enum HostCommand {
+    /// Have no plan use a host any more; sessions go on until they end
+    Drain(OneArgs),
+    /// Let plans use a drained host again
+    Undrain(OneArgs),
+    /// Trust a host no more, for good: its agent is refused, and neighbours refuse its relay
+    Revoke(OneArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct OneArgs {
+    /// Its name, as `tradewind hosts` shows it
+    name: HostId,
+    #[command(flatten)]
+    controller: ControllerArgs,
+}
+
+pub(crate) fn run(command: &HostCommand) -> Outcome {
+    let (args, action, done) = match command {
+        HostCommand::Drain(args) => (args, "drain", "drains"),
+        HostCommand::Undrain(args) => (args, "undrain", "is in service again"),
+        HostCommand::Revoke(args) => (args, "revoke", "is revoked"),
+    };
+    args.controller.client()?.act(&format!("/v1/hosts/{}/{action}", args.name))?;
+    output::note(format_args!("host {} {done}", args.name));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn list(args: &HostsArgs) -> Outcome {
+    let hosts: Hosts = args.controller.client()?.get("/v1/hosts")?;
+    args.output.print(&hosts, show)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(hosts: &Hosts) -> anyhow::Result<()> {
+    if hosts.hosts.is_empty() {
+        return output::line("no hosts: `tradewind invite` makes the line by which one joins");
+    }
+    let now_ms = unix_now().as_nanos() / 1_000_000;
+    let row = |host: &HostView| {
+        let role = match host.role {
+            Role::Relay { .. } => "relay",
+            Role::Gateway { .. } => "gateway",
+            Role::Probe { .. } => "probe",
+        };
+        let sessions: Option<u64> = host.processes.iter().map(|process| process.sessions).sum();
+        let ago = |seen: u64| format!("{} s ago", now_ms.saturating_sub(seen) / 1000);
+        vec![
+            host.id.to_string(),
+            role.to_owned(),
+            host.role.site().to_string(),
+            host.address.to_string(),
+            state(host.state).to_owned(),
+            host.applied.map_or(String::new(), |version| version.to_string()),
+            sessions.map_or(String::new(), |sessions| sessions.to_string()),
+            host.seen_unix_ms.map_or(String::new(), ago),
+        ]
+    };
+    let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
+    let heading = ["host", "role", "place", "address", "state", "document", "sessions", "seen"];
+    table::print(&heading, &rows, 5)
+}
+
+const fn state(state: HostState) -> &'static str {
+    match state {
+        HostState::Well => "well",
+        HostState::Awaited => "awaited",
+        HostState::Behind => "changing",
+        HostState::Refuses => "refuses",
+        HostState::Failing => "failing",
+        HostState::Away => "away",
+        HostState::Drained => "drained",
+        HostState::Revoked => "revoked",
+    }
+}

@@ -1,0 +1,60 @@
+//! Plans of the controller, as `tradewind plan` and `tradewind apply` show them.
+
+use std::process::ExitCode;
+
+use tradewind_controller::view::PlanView;
+use tradewind_plan::PlannedFlow;
+use tradewind_units::RelayId;
+
+use crate::controller::access::ControllerArgs;
+use crate::output::{self, Format, Outcome, table};
+
+/// Has the controller make a plan, and prints it.
+pub(super) fn run(controller: &ControllerArgs, format: Format) -> Outcome {
+    let plan: PlanView = controller.client()?.post("/v1/plans", &serde_json::json!({}))?;
+    match format {
+        Format::Json => output::json(&plan)?,
+        Format::Table => {
+            show(&plan)?;
+            if !plan.is_applied {
+                let number = plan.record.number;
+                output::line(format_args!("`tradewind apply {number}` puts it into effect"))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a plan does, what that costs and gains, and what that rests on.
+pub(crate) fn show(view: &PlanView) -> anyhow::Result<()> {
+    let record = &view.record;
+    let relays = match record.plan.relays.len() {
+        0 => "no relay".to_owned(),
+        1 => "1 relay".to_owned(),
+        count => format!("{count} relays"),
+    };
+    let applied = if view.is_applied { "; it is in effect" } else { "" };
+    output::line(format_args!(
+        "plan {}: {relays}, {} a day{applied}",
+        record.number, record.usd_per_day
+    ))?;
+    let row = |flow: &PlannedFlow| {
+        let hops: Vec<&str> = flow.path.iter().map(RelayId::as_str).collect();
+        let path = if hops.is_empty() { "direct".to_owned() } else { hops.join(" > ") };
+        let seconds = flow.fct.as_secs_f64();
+        let direct = flow.fct_direct.map(|direct| direct.as_secs_f64());
+        let text = |number: Option<f64>| number.map_or(String::new(), |n| format!("{n:.1}"));
+        vec![
+            flow.id.to_string(),
+            path,
+            text(direct),
+            text(Some(seconds)),
+            text(direct.map(|direct| direct / seconds)),
+            format!("{:.2}", flow.egress.as_usd()),
+        ]
+    };
+    let rows: Vec<Vec<String>> = record.plan.flows.iter().map(row).collect();
+    let heading = ["flow", "path", "direct s", "planned s", "times as fast", "egress $"];
+    table::print(&heading, &rows, 2)?;
+    record.rests_on.iter().try_for_each(|line| output::line(format_args!("rests on: {line}")))
+}

@@ -1,0 +1,122 @@
+//! Answers over HTTP: JSON, and errors as [`ErrorAnswer`]s.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+use tradewind_control::message::ErrorAnswer;
+use tradewind_control::{Answer, Refusal};
+use tradewind_units::Duration;
+
+use crate::engine::Failure;
+
+/// Longest time in which the body of a request arrives. Chosen: the largest document at 4 Mbit/s.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An error of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) error: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into() }
+    }
+
+    pub(crate) fn invalid(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        let status = match &failure {
+            Failure::Refused(Refusal::Forbidden(_)) => StatusCode::FORBIDDEN,
+            Failure::Refused(Refusal::NotFound(_)) => StatusCode::NOT_FOUND,
+            Failure::Refused(Refusal::Invalid(_)) => StatusCode::BAD_REQUEST,
+            Failure::Refused(Refusal::Conflict(_)) => StatusCode::CONFLICT,
+            Failure::Store(_) | Failure::Entropy(_) => {
+                tracing::error!("{failure}");
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        Self::new(status, failure.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Failure::from(refusal).into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        json(self.status, &ErrorAnswer { error: self.error })
+    }
+}
+
+/// The answer to a request.
+pub(crate) type Answered = Result<Response, Problem>;
+
+/// Answers with `value`.
+pub(crate) fn ok(value: &impl Serialize) -> Answered {
+    Ok(json(StatusCode::OK, value))
+}
+
+/// Answers without a body.
+pub(crate) fn nothing() -> Answered {
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let (status, text) = match serde_json::to_string(value) {
+        Ok(text) => (status, text),
+        Err(error) => {
+            tracing::error!(%error, "an answer cannot be written");
+            let text = "{\"error\":\"the answer cannot be written, which is a bug of ours\"}";
+            (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned())
+        }
+    };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// Reads the body of a request, of at most `most` bytes.
+pub(crate) async fn body<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+    let read = timeout(BODY_TIMEOUT, to_bytes(request.into_body(), most)).await;
+    let late = || Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
+    let bytes = read.map_err(|_| late())?.map_err(|_| {
+        let error = format!("the body did not arrive, or has more than {most} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+    })?;
+    serde_json::from_slice(&bytes).map_err(|error| Problem::invalid(format!("the body: {error}")))
+}
+
+/// Answers a request to a path that there is not.
+pub(crate) async fn not_found(request: Request) -> Problem {
+    let path = tradewind_units::shown(request.uri().path());
+    Problem::new(StatusCode::NOT_FOUND, format!("no such path: {path}"))
+}
+
+/// Answers a request by a method that a path does not have.
+pub(crate) async fn not_allowed(request: Request) -> Problem {
+    let (method, path) = (request.method(), tradewind_units::shown(request.uri().path()));
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} has no method {method}"))
+}
+
+/// Returns the error for an event's answer that it does not have: a bug.
+pub(crate) fn unexpected(answer: &Answer) -> Problem {
+    tracing::error!(?answer, "an event had another answer than it has");
+    let error = "the controller answered something else, which is a bug of ours";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+}

@@ -1,0 +1,223 @@
+//! The controller's state as the API shows it.
+
+use tradewind_control::message::ProcessState;
+use tradewind_control::record::{FlowRecord, Host, Role};
+use tradewind_control::state::SEEN_WITHIN;
+use tradewind_control::{Controller, Refusal, State};
+use tradewind_grant::PublicIdentity;
+use tradewind_stream::clock::unix_now;
+use tradewind_units::{FlowId, Money, UnitError, one_line};
+
+use crate::engine::millis;
+use crate::view::{
+    FlowView, Flows, HostState, HostView, Hosts, PlanView, SCHEMA_VERSION, SettingsView, Status,
+    StatusProblem,
+};
+
+pub(super) fn hosts(controller: &Controller) -> Hosts {
+    let now_ms = millis(unix_now());
+    let state = controller.state();
+    let hosts = state.hosts.values().map(|host| host_view(state, host, now_ms)).collect();
+    Hosts { schema_version: SCHEMA_VERSION, hosts }
+}
+
+fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
+    let seen = state.seen.get(&host.id);
+    let document = state.documents.get(&host.id).map(|document| document.version);
+    HostView {
+        id: host.id.clone(),
+        role: host.role.clone(),
+        address: host.address,
+        identity: host.identity,
+        state: host_state(state, host, now_ms),
+        seen_unix_ms: seen.map(|seen| seen.unix_ms),
+        document,
+        applied: seen.and_then(|seen| seen.applied),
+        refused: seen.and_then(|seen| seen.refused.clone()),
+        processes: seen.map(|seen| seen.processes.clone()).unwrap_or_default(),
+        agent_version: seen.map(|seen| seen.agent_version.clone()),
+    }
+}
+
+fn host_state(state: &State, host: &Host, now_ms: u64) -> HostState {
+    if !host.is_trusted {
+        return HostState::Revoked;
+    }
+    let is_reachable = state.is_reachable(&host.id, now_ms, SEEN_WITHIN);
+    let seen = match state.seen.get(&host.id).filter(|_| is_reachable) {
+        Some(seen) => seen,
+        None if is_reachable => return HostState::Awaited,
+        None => return HostState::Away,
+    };
+    let wanted = state.documents.get(&host.id).map(|document| document.version);
+    if seen.refused.as_ref().is_some_and(|refused| Some(refused.version) == wanted) {
+        return HostState::Refuses;
+    }
+    if seen.processes.iter().any(|process| process.state == ProcessState::Failed) {
+        return HostState::Failing;
+    }
+    if seen.applied != wanted {
+        return HostState::Behind;
+    }
+    if host.is_drained { HostState::Drained } else { HostState::Well }
+}
+
+pub(super) fn flows(controller: &Controller) -> Flows {
+    let state = controller.state();
+    let flows = state.flows.values().map(|flow| flow_view(state, flow)).collect();
+    Flows { schema_version: SCHEMA_VERSION, flows }
+}
+
+pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Refusal> {
+    let state = controller.state();
+    let flow = state.flows.get(id);
+    let none = || Refusal::NotFound(format!("there is no flow `{id}`"));
+    flow.map(|flow| flow_view(state, flow)).ok_or_else(none)
+}
+
+fn flow_view(state: &State, flow: &FlowRecord) -> FlowView {
+    let plan = state.plan_in_effect();
+    let planned =
+        plan.and_then(|plan| plan.plan.flows.iter().find(|planned| planned.id == flow.id));
+    let path = planned.map(|planned| {
+        let hosts = plan.map(|plan| &plan.hosts);
+        let host = |relay| hosts.and_then(|hosts| hosts.get(relay)).cloned();
+        planned.path.iter().filter_map(host).collect()
+    });
+    FlowView {
+        flow: flow.clone(),
+        path: path.unwrap_or_default(),
+        seconds: planned.map(|planned| planned.fct.as_secs_f64()),
+        seconds_direct: planned.and_then(|planned| planned.fct_direct).map(|fct| fct.as_secs_f64()),
+    }
+}
+
+pub(super) fn settings(controller: &Controller) -> SettingsView {
+    let settings = &controller.state().settings;
+    SettingsView {
+        schema_version: SCHEMA_VERSION,
+        budget_usd_per_day: settings.budget_usd_per_day,
+        alarm_share: settings.alarm_share,
+        mode: settings.mode,
+    }
+}
+
+/// Returns the number that `text` names: a number, or `newest`.
+pub(super) fn plan_number(controller: &Controller, text: &str) -> Result<u64, Refusal> {
+    if text == "newest" {
+        let newest = controller.state().plans.keys().next_back().copied();
+        let none = "there is no plan yet: `tradewind plan` makes one";
+        return newest.ok_or_else(|| Refusal::NotFound(none.to_owned()));
+    }
+    let expected = UnitError::new("plan", "a number or `newest`", text);
+    text.parse().map_err(|_| Refusal::Invalid(expected.to_string()))
+}
+
+pub(super) fn plan(controller: &Controller, number: &str) -> Result<PlanView, Refusal> {
+    let state = controller.state();
+    let number = plan_number(controller, number)?;
+    let none = || Refusal::NotFound(format!("there is no plan {number}, or it is kept no longer"));
+    let record = state.plans.get(&number).ok_or_else(none)?.clone();
+    let is_applied = state.rollout.to == Some(number);
+    Ok(PlanView { schema_version: SCHEMA_VERSION, is_applied, record })
+}
+
+pub(super) fn status(
+    controller: &Controller,
+    identity: PublicIdentity,
+    plan_problem: Option<String>,
+) -> Status {
+    let state = controller.state();
+    let hosts = hosts(controller).hosts;
+    let wanted = |host: &&HostView| !matches!(host.state, HostState::Drained | HostState::Revoked);
+    let flows = flows(controller).flows;
+    let mut problems: Vec<StatusProblem> = hosts.iter().filter_map(problem_of_host).collect();
+    problems.extend(problems_of_flows(state));
+    // What is wrong with hosts and flows explains most of what plans lack.
+    if let Some(what) = plan_problem.filter(|_| problems.is_empty() && !state.flows.is_empty()) {
+        problems.push(StatusProblem {
+            what: format!("no new plan: {}", one_line(&what, 300)),
+            remedy: "right after the start hosts still measure; later, `tradewind hosts`"
+                .to_owned(),
+        });
+    }
+    let usd_per_day = state.plan_in_effect().map_or(Money::ZERO, |plan| plan.usd_per_day);
+    problems.extend(alarm(state, usd_per_day));
+    Status {
+        schema_version: SCHEMA_VERSION,
+        identity,
+        problems,
+        hosts_well: hosts.iter().filter(|host| host.state == HostState::Well).count(),
+        hosts: hosts.iter().filter(wanted).count(),
+        flows: flows.len(),
+        flows_over_relays: flows.iter().filter(|flow| !flow.path.is_empty()).count(),
+        settings: settings(controller),
+        plan: state.plan_in_effect().map(|plan| plan.number),
+        rollout_to: state.rollout.to,
+        usd_per_day,
+        step: state.rollout.step,
+        newest_plan: state.plans.keys().next_back().copied(),
+    }
+}
+
+/// Returns what is wrong with a host.
+fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
+    let id = &host.id;
+    let (what, remedy) = match host.state {
+        HostState::Well
+        | HostState::Awaited
+        | HostState::Behind
+        | HostState::Drained
+        | HostState::Revoked => return None,
+        HostState::Away => (
+            format!("{id} does not report"),
+            format!(
+                "look at the agent on {}; if the host is gone: `tradewind host revoke {id}`",
+                host.address
+            ),
+        ),
+        HostState::Refuses => {
+            let reason = host.refused.as_ref().map_or("", |refused| &refused.reason);
+            (
+                format!("{id} refuses its configuration: {reason}"),
+                "widen ceiling.toml of that agent, or change the flow".to_owned(),
+            )
+        }
+        HostState::Failing => {
+            let failed = host.processes.iter().find(|one| one.state == ProcessState::Failed);
+            let (name, reason) = failed.map_or(("a process", "no reason known"), |failed| {
+                (&failed.name, failed.failure.as_deref().unwrap_or("no reason known"))
+            });
+            (
+                format!("{name} on {id} fails: {reason}"),
+                format!("look at the log of the agent on {}", host.address),
+            )
+        }
+    };
+    Some(StatusProblem { what, remedy })
+}
+
+/// Returns flows without a gateway.
+fn problems_of_flows(state: &State) -> impl Iterator<Item = StatusProblem> {
+    let has_gateway = |flow: &&FlowRecord| {
+        state.hosts.values().filter(|host| host.is_trusted).any(|host| {
+            let Role::Gateway { site } = &host.role else { return false };
+            *site == flow.from
+        })
+    };
+    state.flows.values().filter(move |flow| !has_gateway(flow)).map(|flow| StatusProblem {
+        what: format!("flow {} has no gateway at {}", flow.id, flow.from),
+        remedy: format!("`tradewind invite --role gateway --site {}`", flow.from),
+    })
+}
+
+/// Returns the alarm of the budget.
+fn alarm(state: &State, usd_per_day: Money) -> Option<StatusProblem> {
+    let (share, budget) = (state.settings.alarm_share?, state.settings.budget_usd_per_day);
+    (usd_per_day.as_usd() >= share * budget.as_usd() && usd_per_day > Money::ZERO).then(|| {
+        StatusProblem {
+            what: format!("a day costs {usd_per_day} of a budget of {budget}"),
+            remedy: "`tradewind budget` raises it, `tradewind flow remove` costs less".to_owned(),
+        }
+    })
+}

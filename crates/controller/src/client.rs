@@ -1,0 +1,206 @@
+//! The operators' side of the API: one request at a time, for commands.
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tradewind_control::message::{ErrorAnswer, MOST_BYTES};
+use tradewind_units::{Duration, shown};
+
+use crate::folder::{Access, Token};
+
+/// Longest wait for an answer. Chosen: a plan takes two seconds and waits for the one before.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A reason why there is no answer of use, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The file's address is no address of an API.
+    #[error("api: `{0}`: expected `http://ADDRESS:PORT`")]
+    Address(String),
+    /// The controller cannot be reached.
+    #[error("{api}: no controller answers ({problem}); `tradewind controller run` starts it")]
+    Unreachable {
+        /// The address.
+        api: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// The controller refuses.
+    #[error("{error}")]
+    Refused {
+        /// The status.
+        status: u16,
+        /// The reason.
+        error: String,
+    },
+    /// The answer cannot be read.
+    #[error("{api}: the answer cannot be read: {problem}; are both of the same version?")]
+    Answer {
+        /// The address.
+        api: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl ClientError {
+    /// Returns whether the request itself, or the file with the address, is wrong.
+    #[must_use]
+    pub const fn is_of_request(&self) -> bool {
+        match self {
+            Self::Address(_) => true,
+            Self::Refused { status, .. } => matches!(status, 400 | 404),
+            Self::Unreachable { .. } | Self::Answer { .. } => false,
+        }
+    }
+}
+
+/// A client of one controller.
+#[derive(Debug)]
+pub struct Client {
+    runtime: Runtime,
+    authority: String,
+    token: Token,
+}
+
+impl Client {
+    /// Creates one.
+    ///
+    /// # Errors
+    /// When the address is none of an API.
+    pub fn new(access: &Access) -> Result<Self, ClientError> {
+        let address = || ClientError::Address(shown(&access.api));
+        let authority = access.api.strip_prefix("http://").ok_or_else(address)?;
+        let authority = authority.trim_end_matches('/').to_owned();
+        if authority.is_empty() || authority.contains(['/', ' ']) {
+            return Err(address());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ClientError::Unreachable {
+            api: access.api.clone(),
+            problem: error.to_string(),
+        })?;
+        Ok(Self { runtime, authority, token: access.token.clone() })
+    }
+
+    /// Asks for something.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is an error.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.parsed(&self.ask(Method::GET, path, Vec::new())?)
+    }
+
+    /// Sends something to be made, and returns the answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.parsed(&self.ask(Method::POST, path, self.text(body)?)?)
+    }
+
+    /// Sends something to be put in its place, and returns the answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.parsed(&self.ask(Method::PUT, path, self.text(body)?)?)
+    }
+
+    /// Has something done that has no answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn act(&self, path: &str) -> Result<(), ClientError> {
+        self.ask(Method::POST, path, Vec::new()).map(drop)
+    }
+
+    /// Removes something.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.ask(Method::DELETE, path, Vec::new()).map(drop)
+    }
+
+    fn text(&self, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
+        serde_json::to_vec(body).map_err(|error| self.unread(&error))
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(bytes).map_err(|error| self.unread(&error))
+    }
+
+    fn unread(&self, problem: &dyn std::fmt::Display) -> ClientError {
+        ClientError::Answer { api: self.authority.clone(), problem: problem.to_string() }
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, ClientError> {
+        let unreachable = |problem: String| {
+            let api = format!("http://{}", self.authority);
+            ClientError::Unreachable { api, problem }
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, &self.authority)
+            .header(AUTHORIZATION, format!("Bearer {}", self.token.secret()))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| self.unread(&error))?;
+        let asked = self
+            .runtime
+            .block_on(async { timeout(TIMEOUT, exchange(&self.authority, request)).await });
+        let (status, bytes) = asked
+            .map_err(|_| unreachable("no answer in time".to_owned()))?
+            .map_err(|error| unreachable(error.to_string()))?;
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        let refused = serde_json::from_slice(&bytes).map_err(|error| self.unread(&error));
+        refused.and_then(|ErrorAnswer { error }| {
+            Err(ClientError::Refused { status: status.as_u16(), error })
+        })
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Sends a request over a connection of its own, and returns the status and body of the answer.
+async fn exchange(
+    authority: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), AnyError> {
+    let stream = TcpStream::connect(authority).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let asked = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await?;
+        Ok::<_, AnyError>((status, body.to_bytes()))
+    };
+    let mut asked = std::pin::pin!(asked);
+    tokio::select! {
+        answered = &mut asked => answered,
+        ended = connection => {
+            ended?;
+            asked.await
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The controller and its store as one: each event is decided, stored, applied, then answered.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tradewind_control::{Answer, Controller, Event, Record, Refusal};
+use tradewind_net::entropy;
+use tradewind_stream::clock::unix_now;
+use tradewind_units::Timestamp;
+
+use crate::store::{MeasuredOnce, Store, StoreError};
+
+/// A reason why an event has no effect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The controller refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system has no entropy.
+    #[error("read the system's entropy: {0}")]
+    Entropy(#[from] std::io::Error),
+}
+
+/// The running controller; clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Engine(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Changes with each new document.
+    documents: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    controller: Controller,
+    store: Store,
+}
+
+impl Engine {
+    pub(crate) fn new(controller: Controller, store: Store) -> Self {
+        let inner = Mutex::new(Inner { controller, store });
+        Self(Arc::new(Shared { inner, documents: watch::Sender::new(0) }))
+    }
+
+    /// Returns a signal of new documents.
+    pub(crate) fn documents(&self) -> watch::Receiver<u64> {
+        self.0.documents.subscribe()
+    }
+
+    /// Lets an event take effect; waits for the disk.
+    pub(crate) async fn handle(&self, event: Event) -> Result<Answer, Failure> {
+        self.on_a_thread(move |engine| engine.handle_now(unix_now(), &event)).await
+    }
+
+    /// Reads something of the controller.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Controller) -> T + Send + 'static,
+    ) -> T {
+        self.on_a_thread(move |engine| read(&engine.lock().controller)).await
+    }
+
+    /// Reads the history of a leg.
+    pub(crate) async fn history(
+        &self,
+        from: String,
+        to: String,
+    ) -> Result<Vec<MeasuredOnce>, Failure> {
+        let read = move |engine: &Self| engine.lock().store.history(&from, &to);
+        Ok(self.on_a_thread(read).await?)
+    }
+
+    /// Removes from the store what is too old, and plans that are no longer used.
+    pub(crate) async fn prune(&self) -> Result<(), Failure> {
+        let prune = |engine: &Self| {
+            let mut inner = engine.lock();
+            let used = inner.controller.state().plans.keys().copied().collect();
+            inner.store.prune(millis(unix_now()), &used)
+        };
+        Ok(self.on_a_thread(prune).await?)
+    }
+
+    /// Lets an event take effect at `now`.
+    pub(crate) fn handle_now(&self, now: Timestamp, event: &Event) -> Result<Answer, Failure> {
+        let entropy = entropy::bytes()?;
+        let mut inner = self.lock();
+        let decision = inner.controller.decide(now, event, entropy)?;
+        inner.store.append(millis(now), &decision.records)?;
+        let mut has_documents = false;
+        for record in decision.records {
+            has_documents |= matches!(record, Record::Document(_));
+            inner.controller.apply(record);
+        }
+        drop(inner);
+        if has_documents {
+            self.0.documents.send_modify(|count| *count += 1);
+        }
+        match decision.answer {
+            Answer::Refused(refusal) => Err(refusal.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` where it may wait.
+    async fn on_a_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> T {
+        let engine = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&engine)).await;
+        worked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}
+
+/// Returns a time in milliseconds since the Unix epoch.
+pub(crate) const fn millis(time: Timestamp) -> u64 {
+    time.as_nanos() / 1_000_000
+}

@@ -1,0 +1,41 @@
+//! The controller: the control plane of [`tradewind_control`] on sockets, with a store on disk.
+//!
+//! Each event is decided by the pure state machine, stored, applied, then answered. Agents dial one
+//! listener, operators another.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`folder`] | the folder with keys, settings and store |
+//! | [`store`] | the store in SQLite, backups, the history of measurements |
+//! | `engine` | the state machine and the store as one |
+//! | `agents` | the listener for agents |
+//! | `api` | the listener for operators |
+//! | `listener`, `answer` | what both have of HTTP |
+//! | [`view`] | the bodies of the operators' API |
+//! | [`client`] | its client, for commands |
+//! | `planning` | the planner |
+//! | [`server`] | the whole, running |
+//! | [`error`] | errors at the start |
+
+mod agents;
+mod answer;
+mod api;
+pub mod client;
+mod engine;
+pub mod error;
+pub mod folder;
+mod listener;
+mod planning;
+pub mod server;
+pub mod store;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+pub use client::{Client, ClientError};
+pub use error::ControllerError;
+pub use folder::Folder;
+pub use planning::Threads;
+pub use server::Server;

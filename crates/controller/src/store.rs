@@ -1,0 +1,332 @@
+//! The store: the kept records of the control plane in SQLite, the audit log, and the history of
+//! measurements.
+//!
+//! A decision is stored in one transaction, and is on the disk when [`Store::append`] returns: the
+//! journal is a write-ahead log with `synchronous = FULL`. There is one writer, which holds the
+//! lock of the folder ([`crate::folder`]).
+
+mod copy;
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
+use serde::Serialize;
+use tradewind_control::Record;
+use tradewind_control::record::AuditEntry;
+use tradewind_units::Duration;
+
+pub use copy::{backup, restore};
+
+/// Time for which raw measurements are kept. Chosen: long enough to compare a day with the same
+/// day of the week before.
+const RAW_MEASUREMENTS: Duration = Duration::from_hours(7 * 24);
+/// Time for which audit entries are kept. Chosen: a year and a month.
+const AUDIT: Duration = Duration::from_hours(400 * 24);
+/// Newest audit entries that are read at the start. Chosen: as many as the state holds.
+const AUDIT_AT_START: u32 = 1000;
+/// Longest wait for a reader that holds the file, such as a backup. Chosen.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A reason why the store cannot be used; each names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file is damaged, or no store at all.
+    #[error(
+        "{file}: the store is damaged ({problem}); stop the controller, then bring a backup back \
+         with `tradewind controller restore DIR FILE`"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A newer program has written it.
+    #[error(
+        "{file}: the store has schema {found}, and this program knows up to {known}: run the \
+         newer tradewind, or restore a backup made before the upgrade"
+    )]
+    Newer {
+        /// The file.
+        file: String,
+        /// Its schema.
+        found: u32,
+        /// The newest schema that is known here.
+        known: u32,
+    },
+    /// There is no room.
+    #[error("{file}: the disk is full; nothing was changed")]
+    Full {
+        /// The file.
+        file: String,
+    },
+    /// The file to be made is there already.
+    #[error("{file}: is there already; name a new file")]
+    Exists {
+        /// The file.
+        file: String,
+    },
+    /// Another failure.
+    #[error("{file}: {problem}")]
+    Other {
+        /// The file.
+        file: String,
+        /// What went wrong.
+        problem: String,
+    },
+}
+
+impl StoreError {
+    fn of(file: &Path, error: &rusqlite::Error) -> Self {
+        let name = file.display().to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged { file: name, problem: error.to_string() }
+            }
+            Some(ErrorCode::DiskFull) => Self::Full { file: name },
+            _ => Self::Other { file: name, problem: error.to_string() },
+        }
+    }
+
+    fn damaged(file: &Path, problem: impl Into<String>) -> Self {
+        Self::Damaged { file: file.display().to_string(), problem: problem.into() }
+    }
+
+    fn other(file: &Path, problem: &dyn std::fmt::Display) -> Self {
+        Self::Other { file: file.display().to_string(), problem: problem.to_string() }
+    }
+}
+
+/// A measurement as it once was.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+pub struct MeasuredOnce {
+    /// Time when it was stored, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// The least round-trip time, in milliseconds.
+    pub rtt_min_ms: f64,
+    /// The median, in milliseconds.
+    pub rtt_median_ms: f64,
+    /// The rate, in Mbit/s, if it was measured.
+    pub rate_mbps: Option<f64>,
+    /// Connections of that rate.
+    pub connections: Option<u32>,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    file: PathBuf,
+    connection: Connection,
+}
+
+impl Store {
+    /// Opens the store in `file`, and creates it when there is none. One of an older schema is
+    /// copied, then brought up to date.
+    ///
+    /// # Errors
+    /// When it is damaged, newer than this program, or cannot be read.
+    pub fn open(file: &Path) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| StoreError::of(file, &error);
+        // SQLite would let others read it; the files beside it get the same mode.
+        let made =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file);
+        made.map_err(|error| StoreError::other(file, &error))?;
+        let mut connection = Connection::open_with_flags(file, flags).map_err(failed)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+        connection
+            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
+            .map_err(failed)?;
+        schema::check(file, &connection)?;
+        schema::migrate(file, &mut connection, schema::MIGRATIONS)?;
+        Ok(Self { file: file.to_owned(), connection })
+    }
+
+    /// Stores records of one decision together: all of them or none. Those that are not kept
+    /// ([`Record::is_kept`]) are left out.
+    ///
+    /// # Errors
+    /// When they cannot be stored, as on a full disk; nothing is changed then.
+    pub fn append(&mut self, unix_ms: u64, records: &[Record]) -> Result<(), StoreError> {
+        let kept = || records.iter().filter(|record| record.is_kept());
+        if kept().next().is_none() {
+            return Ok(());
+        }
+        let Self { file, connection } = self;
+        let stored = (|| {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            kept().try_for_each(|record| put(&transaction, unix_ms, record))?;
+            transaction.commit()
+        })();
+        stored.map_err(|error| StoreError::of(file, &error))
+    }
+
+    /// Reads all records, in an order in which the state can take them in.
+    ///
+    /// # Errors
+    /// When the store is damaged.
+    pub fn records(&self) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        // The rollout tells which plans are used, so it comes before them.
+        let query = "SELECT kind, key, body FROM records ORDER BY kind = 'plan', kind, key";
+        let failed = |error| StoreError::of(&self.file, &error);
+        let mut rows = self.connection.prepare(query).map_err(failed)?;
+        let mut rows = rows.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let text = |at: usize| row.get::<_, String>(at).map_err(failed);
+            let (kind, key, body) = (text(0)?, text(1)?, text(2)?);
+            let record = serde_json::from_str(&body).map_err(|error| {
+                StoreError::damaged(&self.file, format!("{kind} `{key}`: {error}"))
+            })?;
+            records.push(record);
+        }
+        let audit = self.audit(AUDIT_AT_START)?.into_iter().rev();
+        records.extend(audit.map(Record::Audit));
+        Ok(records)
+    }
+
+    /// Returns the newest entries of the audit log, newest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit(&self, most: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        let query =
+            "SELECT number, unix_ms, actor, action FROM audit ORDER BY number DESC LIMIT ?1";
+        let read = self.connection.prepare(query).and_then(|mut query| {
+            let entry = |row: &rusqlite::Row<'_>| {
+                Ok(AuditEntry {
+                    number: row.get(0)?,
+                    unix_ms: row.get(1)?,
+                    actor: row.get(2)?,
+                    action: row.get(3)?,
+                })
+            };
+            query.query_map([most], entry)?.collect()
+        });
+        read.map_err(|error| StoreError::of(&self.file, &error))
+    }
+
+    /// Returns the kept measurements of a leg, oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn history(&self, from: &str, to: &str) -> Result<Vec<MeasuredOnce>, StoreError> {
+        let query = "SELECT unix_ms, rtt_min_ms, rtt_median_ms, rate_mbps, connections \
+                     FROM measured WHERE source = ?1 AND destination = ?2 ORDER BY unix_ms";
+        let read = self.connection.prepare(query).and_then(|mut query| {
+            let once = |row: &rusqlite::Row<'_>| {
+                Ok(MeasuredOnce {
+                    unix_ms: row.get(0)?,
+                    rtt_min_ms: row.get(1)?,
+                    rtt_median_ms: row.get(2)?,
+                    rate_mbps: row.get(3)?,
+                    connections: row.get(4)?,
+                })
+            };
+            query.query_map([from, to], once)?.collect()
+        });
+        read.map_err(|error| StoreError::of(&self.file, &error))
+    }
+
+    /// Removes plans other than `used`, and measurements and audit entries that are too old.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn prune(&mut self, unix_ms: u64, used: &BTreeSet<u64>) -> Result<(), StoreError> {
+        let before = |kept: Duration| {
+            unix_ms.saturating_sub(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX))
+        };
+        let Self { file, connection } = self;
+        let pruned = (|| {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let plans: Vec<String> = {
+                let mut query =
+                    transaction.prepare("SELECT key FROM records WHERE kind = 'plan'")?;
+                query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?
+            };
+            let used: BTreeSet<String> = used.iter().map(|number| numbered(*number)).collect();
+            for key in plans.iter().filter(|key| !used.contains(*key)) {
+                let remove = "DELETE FROM records WHERE kind = 'plan' AND key = ?1";
+                transaction.execute(remove, [key])?;
+            }
+            let measured = "DELETE FROM measured WHERE unix_ms < ?1";
+            transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
+            transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
+            transaction.commit()
+        })();
+        pruned.map_err(|error| StoreError::of(file, &error))
+    }
+}
+
+/// Returns a number as a key whose order as text is the numbers' order.
+fn numbered(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// Returns the kind and the key of a record.
+fn kind_and_key(record: &Record) -> (&'static str, String) {
+    match record {
+        Record::Counters(_) => ("counters", String::new()),
+        Record::Settings(_) => ("settings", String::new()),
+        Record::Invite(invite) => ("invite", invite.hash.to_string()),
+        Record::Host(host) => ("host", host.id.to_string()),
+        Record::Flow(flow) => ("flow", flow.id.to_string()),
+        Record::FlowRemoved { flow } => ("flow", flow.to_string()),
+        // No name holds a space.
+        Record::Measurement(leg) => ("measurement", format!("{} {}", leg.source, leg.destination)),
+        Record::RateTest(test) => ("rate-test", format!("{} {}", test.source, test.destination)),
+        Record::Plan(plan) => ("plan", numbered(plan.number)),
+        Record::Rollout(_) => ("rollout", String::new()),
+        Record::Document(document) => ("document", document.host.to_string()),
+        Record::Audit(entry) => ("audit", numbered(entry.number)),
+        Record::Seen(seen) => ("seen", seen.host.to_string()),
+        Record::Probing(probing) => ("probing", numbered(probing.id)),
+        Record::Watching(_) => ("watching", String::new()),
+    }
+}
+
+/// Stores one record.
+fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Result<()> {
+    let (kind, key) = kind_and_key(record);
+    match record {
+        Record::Audit(entry) => {
+            let insert = "INSERT OR REPLACE INTO audit VALUES (?1, ?2, ?3, ?4)";
+            let values = params![entry.number, entry.unix_ms, entry.actor, entry.action];
+            connection.prepare_cached(insert)?.execute(values)?;
+            return Ok(());
+        }
+        Record::FlowRemoved { .. } => {
+            let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
+            connection.prepare_cached(remove)?.execute([kind, &key])?;
+            return Ok(());
+        }
+        Record::Measurement(leg) => {
+            let insert = "INSERT INTO measured VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let millis = tradewind_units::time::as_millis_f64;
+            connection.prepare_cached(insert)?.execute(params![
+                unix_ms,
+                leg.source.as_str(),
+                leg.destination.as_str(),
+                millis(leg.rtt.min),
+                millis(leg.rtt.median),
+                leg.rate.map(|rate| rate.rate.as_mbps()),
+                leg.rate.map(|rate| rate.connections),
+            ])?;
+        }
+        _ => {}
+    }
+    let body = serde_json::to_string(record)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let insert = "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)";
+    connection.prepare_cached(insert)?.execute([kind, &key, &body])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! Stores that are written, cut off, full, damaged, older, newer, copied and restored.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use tradewind_control::message::{Document, DocumentVersion};
+use tradewind_control::record::{
+    Counters, FlowRecord, PlanRecord, Rollout, Seen, Settings as OperatorSettings, Step,
+};
+use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
+use tradewind_plan::Plan;
+use tradewind_units::{Bandwidth, Money};
+
+use super::*;
+use crate::testing::TestFolder;
+
+fn flow(name: &str) -> Record {
+    Record::Flow(FlowRecord {
+        id: name.parse().unwrap(),
+        from: "office".parse().unwrap(),
+        to: "files.example.com:443".parse().unwrap(),
+        to_site: "files.example.com".parse().unwrap(),
+        per_day: "200 GB".parse().unwrap(),
+        weight: 1,
+        listen: "127.0.0.1:7500".parse().unwrap(),
+    })
+}
+
+fn plan(number: u64) -> Record {
+    Record::Plan(PlanRecord {
+        number,
+        made_unix_ms: 1,
+        plan: Plan::nothing(),
+        hosts: std::collections::BTreeMap::new(),
+        usd_per_day: Money::ZERO,
+        flows: Vec::new(),
+        rests_on: Vec::new(),
+        measurements: Vec::new(),
+        known_legs: 0,
+    })
+}
+
+fn measurement(rtt_ms: u64) -> Record {
+    let rtt = RttSummary::single(Duration::from_millis(rtt_ms));
+    let rate = RateSummary {
+        rate: Bandwidth::from_mbps(100.0).unwrap(),
+        connections: 4,
+        window: None,
+        retransmitted: None,
+    };
+    Record::Measurement(LegMeasurement {
+        source: "office".parse().unwrap(),
+        destination: "gcp:europe-north1".parse().unwrap(),
+        rtt,
+        rate: Some(rate),
+        method: Method::Tcp,
+        measured_at_unix_ms: Some(1),
+    })
+}
+
+fn audit(number: u64) -> Record {
+    let (actor, action) = ("operator".to_owned(), format!("did {number}"));
+    Record::Audit(AuditEntry { number, unix_ms: number, actor, action })
+}
+
+fn epoch_of(file: &Path) -> u64 {
+    let records = Store::open(file).unwrap().records().unwrap();
+    let epoch = |record| match record {
+        Record::Counters(counters) => Some(counters.epoch),
+        _ => None,
+    };
+    records.into_iter().find_map(epoch).unwrap_or(1)
+}
+
+#[test]
+fn newest_record_of_each_key_survives() {
+    let place = TestFolder::new("newest");
+    let file = place.path().join("store.db");
+    let settings = OperatorSettings {
+        budget_usd_per_day: Money::from_usd(6.0).unwrap(),
+        ..OperatorSettings::default()
+    };
+    let document = Document {
+        schema_version: 1,
+        version: DocumentVersion { epoch: 1, version: 1 },
+        host: "office-1".parse().unwrap(),
+        issued_unix_ms: 1,
+        processes: Vec::new(),
+        responder_port: 7442,
+        report_every_ms: 10_000,
+    };
+    let seen = Record::Seen(Seen {
+        host: "office-1".parse().unwrap(),
+        unix_ms: 1,
+        applied: None,
+        refused: None,
+        processes: Vec::new(),
+        agent_version: "0.1.0".to_owned(),
+    });
+    let mut store = Store::open(&file).unwrap();
+    store.append(1, &[Record::Counters(Counters::default()), flow("a"), flow("b")]).unwrap();
+    store.append(2, &[measurement(30), audit(1), seen.clone()]).unwrap();
+    let removed = Record::FlowRemoved { flow: "a".parse().unwrap() };
+    store.append(3, &[removed, measurement(20), audit(2)]).unwrap();
+    store
+        .append(4, &[Record::Settings(settings.clone()), Record::Document(document.clone())])
+        .unwrap();
+    // Nothing of it is kept, so nothing is written.
+    store.append(5, &[seen]).unwrap();
+    drop(store);
+    let records = Store::open(&file).unwrap().records().unwrap();
+    let expected = [
+        Record::Counters(Counters::default()),
+        Record::Document(document),
+        flow("b"),
+        measurement(20),
+        Record::Settings(settings),
+        audit(1),
+        audit(2),
+    ];
+    assert_eq!(records, expected);
+}
+
+#[test]
+fn used_plans_come_back_whatever_their_number() {
+    let place = TestFolder::new("plans");
+    let file = place.path().join("store.db");
+    let mut store = Store::open(&file).unwrap();
+    for number in [9, 10, 11] {
+        store.append(1, &[plan(number)]).unwrap();
+    }
+    let rollout = Rollout { from: None, to: Some(9), step: Step::Done, since_unix_ms: 1 };
+    store.append(1, &[Record::Rollout(rollout)]).unwrap();
+    let mut state = tradewind_control::State::default();
+    store.records().unwrap().into_iter().for_each(|record| state.apply(record));
+    assert_eq!(state.plans.keys().copied().collect::<Vec<_>>(), [9, 11]);
+    store.prune(2, &state.plans.keys().copied().collect()).unwrap();
+    let plans = store.records().unwrap();
+    assert!(!plans.contains(&plan(10)) && plans.contains(&plan(9)));
+}
+
+#[test]
+fn history_holds_a_week() {
+    let place = TestFolder::new("history");
+    let mut store = Store::open(&place.path().join("store.db")).unwrap();
+    let day = 24 * 3_600_000;
+    store.append(day, &[measurement(30)]).unwrap();
+    store.append(2 * day, &[measurement(20)]).unwrap();
+    let history = |store: &Store| -> Vec<(u64, f64)> {
+        let history = store.history("office", "gcp:europe-north1").unwrap();
+        history.iter().map(|once| (once.unix_ms / day, once.rtt_min_ms)).collect()
+    };
+    assert_eq!(history(&store), [(1, 30.0), (2, 20.0)]);
+    assert!(store.history("gcp:europe-north1", "office").unwrap().is_empty());
+    store.prune(8 * day + 1, &BTreeSet::new()).unwrap();
+    assert_eq!(history(&store), [(2, 20.0)]);
+}
+
+#[test]
+fn full_disk_changes_nothing() {
+    let place = TestFolder::new("full");
+    let mut store = Store::open(&place.path().join("store.db")).unwrap();
+    store.append(1, &[flow("a")]).unwrap();
+    let pages: u32 =
+        store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    store.connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let many: Vec<Record> = (0..1000).map(|number| flow(&format!("flow-{number}"))).collect();
+    let refused = store.append(2, &many).unwrap_err();
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    assert_eq!(store.records().unwrap(), [flow("a")]);
+}
+
+#[test]
+fn newer_store_is_refused_in_one_line() {
+    let place = TestFolder::new("newer");
+    let file = place.path().join("store.db");
+    let store = Store::open(&file).unwrap();
+    store.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(store);
+    let refused = Store::open(&file).unwrap_err();
+    assert!(matches!(refused, StoreError::Newer { found: 99, .. }));
+    assert!(refused.to_string().contains("run the newer tradewind"), "{refused}");
+    assert_eq!(refused.to_string().lines().count(), 1);
+}
+
+#[test]
+fn damaged_store_names_restore() {
+    let place = TestFolder::new("damaged");
+    let file = place.path().join("store.db");
+    drop(Store::open(&file).unwrap());
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[100..].fill(0xa5);
+    for bytes in [bytes, b"no store at all, but long enough for a head".repeat(100)] {
+        fs::write(&file, bytes).unwrap();
+        let refused = Store::open(&file).unwrap_err();
+        assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains("tradewind controller restore"), "{refused}");
+    }
+}
+
+#[test]
+fn other_programs_database_is_refused() {
+    let place = TestFolder::new("other");
+    let file = place.path().join("store.db");
+    let other = Connection::open(&file).unwrap();
+    other.execute_batch("CREATE TABLE theirs (x); PRAGMA user_version = 1;").unwrap();
+    drop(other);
+    let refused = Store::open(&file).unwrap_err().to_string();
+    assert!(refused.contains("it is another program's"), "{refused}");
+    let refused = backup(&file, &place.path().join("copy")).unwrap_err();
+    assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+}
+
+#[test]
+fn unreadable_record_names_its_key() {
+    let place = TestFolder::new("record");
+    let file = place.path().join("store.db");
+    let mut store = Store::open(&file).unwrap();
+    store.append(1, &[flow("a")]).unwrap();
+    store.connection.execute("UPDATE records SET body = '{}'", []).unwrap();
+    let refused = store.records().unwrap_err().to_string();
+    assert!(refused.contains("flow `a`") && refused.contains("restore"), "{refused}");
+}
+
+#[test]
+fn migration_copies_first_and_is_tried_again() {
+    let place = TestFolder::new("migrate");
+    let file = place.path().join("store.db");
+    let mut store = Store::open(&file).unwrap();
+    store.append(1, &[flow("a")]).unwrap();
+    let steps = |last| [schema::MIGRATIONS[0], "CREATE TABLE more (x)", last];
+    let broken = steps("CREATE TABLE evenmore (x); CREATE TABLE more (x);");
+    schema::migrate(&file, &mut store.connection, &broken).unwrap_err();
+    // The step before it is done, the broken one not even in part.
+    assert_eq!(schema::version(&file, &store.connection).unwrap(), 2);
+    let copy = Store::open(&schema::copy_name(&file, 1)).unwrap();
+    assert_eq!(copy.records().unwrap(), [flow("a")]);
+    let mended = steps("CREATE TABLE evenmore (x)");
+    schema::migrate(&file, &mut store.connection, &mended).unwrap();
+    assert_eq!(schema::version(&file, &store.connection).unwrap(), 3);
+}
+
+#[test]
+fn restored_store_begins_an_epoch_that_never_was() {
+    let place = TestFolder::new("restore");
+    let (file, copy) = (place.path().join("store.db"), place.path().join("copy.db"));
+    let mut store = Store::open(&file).unwrap();
+    store.append(1, &[Record::Counters(Counters::default()), flow("a")]).unwrap();
+    // The controller runs on while it is copied.
+    backup(&file, &copy).unwrap();
+    assert!(matches!(backup(&file, &copy), Err(StoreError::Exists { .. })));
+    store.append(2, &[flow("b")]).unwrap();
+    drop(store);
+    assert_eq!(restore(&file, &copy).unwrap(), 2);
+    assert_eq!(epoch_of(&file), 2);
+    let records = Store::open(&file).unwrap().records().unwrap();
+    assert!(records.contains(&flow("a")) && !records.contains(&flow("b")));
+    let kept = place.path().join("store.db.before-restore");
+    for file in [&file, &copy, &kept] {
+        let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", file.display());
+    }
+    let before = Store::open(&kept).unwrap();
+    assert!(before.records().unwrap().contains(&flow("b")));
+    // The same backup again: documents of epoch 2 are known to agents.
+    assert_eq!(restore(&file, &copy).unwrap(), 3);
+    fs::write(&file, "damaged").unwrap();
+    assert!(restore(&file, &copy).unwrap() > 1_000_000_000, "beyond every number of before");
+}
+
+#[test]
+fn restore_of_something_else_changes_nothing() {
+    let place = TestFolder::new("restore-other");
+    let (file, copy) = (place.path().join("store.db"), place.path().join("copy.db"));
+    Store::open(&file).unwrap().append(1, &[flow("a")]).unwrap();
+    restore(&file, &copy).unwrap_err();
+    for text in ["", "not a store"] {
+        fs::write(&copy, text).unwrap();
+        restore(&file, &copy).unwrap_err();
+    }
+    assert_eq!(Store::open(&file).unwrap().records().unwrap(), [flow("a")]);
+}
+
+/// Appends decisions of two records each until it is killed, in the process that the test below
+/// starts; does nothing elsewhere.
+#[test]
+fn writer_to_be_killed() {
+    let Some(file) = std::env::var_os("TRADEWIND_TEST_STORE") else { return };
+    let mut store = Store::open(Path::new(&file)).unwrap();
+    for number in 1.. {
+        store.append(number, &[audit(number), flow(&format!("flow-{number}"))]).unwrap();
+        println!("stored {number}");
+    }
+}
+
+#[test]
+fn killed_writer_leaves_whole_decisions() {
+    use std::io::BufRead as _;
+
+    let place = TestFolder::new("killed");
+    let file = place.path().join("store.db");
+    for round in 1..=3 {
+        let test = "store::tests::writer_to_be_killed";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env("TRADEWIND_TEST_STORE", &file)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut acknowledged = 0;
+        for line in output.lines().map_while(Result::ok) {
+            if let Some(number) = line.rsplit_once("stored ").and_then(|(_, n)| n.parse().ok()) {
+                acknowledged = number;
+            }
+            if acknowledged == 20 * round {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        let records = Store::open(&file).unwrap().records().unwrap();
+        let flows = records.iter().filter(|record| matches!(record, Record::Flow(_))).count();
+        let entries = records.iter().filter(|record| matches!(record, Record::Audit(_))).count();
+        assert!(acknowledged >= 20 * round, "{acknowledged}");
+        assert!(flows as u64 >= acknowledged, "{flows} of {acknowledged}");
+        assert_eq!(flows, entries, "a decision is stored whole");
+    }
+}

@@ -1,0 +1,266 @@
+//! The bodies of the operators' API: what is asked, and what is answered.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `POST /v1/invites` | [`InviteRequest`] | [`InviteAnswer`] |
+//! | `GET /v1/hosts` | | [`Hosts`] |
+//! | `POST /v1/hosts/{id}/drain`, `/undrain`, `/revoke` | | 204 |
+//! | `GET /v1/flows` | | [`Flows`] |
+//! | `GET /v1/flows/{id}` | | [`FlowView`] |
+//! | `PUT /v1/flows/{id}` | [`FlowRequest`] | [`FlowView`] |
+//! | `DELETE /v1/flows/{id}` | | 204 |
+//! | `GET /v1/settings` | | [`SettingsView`] |
+//! | `PUT /v1/settings` | [`SettingsRequest`] | [`SettingsView`] |
+//! | `POST /v1/plans` | | [`PlanView`] |
+//! | `GET /v1/plans/{number}`, `/v1/plans/newest` | | [`PlanView`] |
+//! | `POST /v1/plans/{number}/apply` | | 204 |
+//! | `GET /v1/status` | | [`Status`] |
+//! | `GET /v1/measurements` | | [`Measurements`] |
+//! | `GET /v1/measurements/{from}/{to}` | | [`History`] |
+//! | `GET /v1/audit` | | [`Audit`] |
+//!
+//! Errors have a 4xx or 5xx status and an [`ErrorAnswer`](tradewind_control::message::ErrorAnswer).
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
+use tradewind_control::record::{AuditEntry, FlowRecord, Mode, PlanRecord, Role, Step};
+use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_model::measurement::LegMeasurement;
+use tradewind_units::{Bytes, HostId, Money, SiteId};
+
+use crate::store::MeasuredOnce;
+
+/// The version of all answers: raised when a field changes its meaning or is removed.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A host to invite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InviteRequest {
+    /// What it is to do.
+    pub role: Role,
+    /// Time for which the invite lasts, in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// An invite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteAnswer {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Its text.
+    pub invite: String,
+}
+
+/// All hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hosts {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The hosts, by name.
+    pub hosts: Vec<HostView>,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Its name.
+    pub id: HostId,
+    /// What it does.
+    #[serde(flatten)]
+    pub role: Role,
+    /// The address at which neighbours reach it.
+    pub address: IpAddr,
+    /// Its agent's identity.
+    pub identity: PublicIdentity,
+    /// Its state.
+    pub state: HostState,
+    /// Time of its last report since the controller started, in milliseconds since the Unix epoch.
+    pub seen_unix_ms: Option<u64>,
+    /// The document that it should run.
+    pub document: Option<DocumentVersion>,
+    /// The document that it runs.
+    pub applied: Option<DocumentVersion>,
+    /// The document that it refused.
+    pub refused: Option<RefusedDocument>,
+    /// Its processes.
+    pub processes: Vec<ProcessStatus>,
+    /// The version of its program.
+    pub agent_version: Option<String>,
+}
+
+/// The state of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    /// Runs what it should.
+    Well,
+    /// Has not reported yet since the controller started, a moment ago.
+    Awaited,
+    /// Has not applied its newest document yet.
+    Behind,
+    /// Has refused its document.
+    Refuses,
+    /// Has a process that failed.
+    Failing,
+    /// Has not reported for a while.
+    Away,
+    /// No plan uses it any more.
+    Drained,
+    /// It is no longer trusted.
+    Revoked,
+}
+
+/// A flow to declare.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowRequest {
+    /// The site whose gateway carries it.
+    pub from: SiteId,
+    /// Where it goes.
+    pub to: Destination,
+    /// The site of that destination, for measurements; named after its host when absent.
+    pub to_site: Option<SiteId>,
+    /// The volume of a day.
+    pub per_day: Bytes,
+    /// Weight of its completion time; 1 when absent.
+    pub weight: Option<u32>,
+    /// The address at which its gateway accepts it; a free port on loopback when absent.
+    pub listen: Option<SocketAddr>,
+}
+
+/// All flows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flows {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The flows, by name.
+    pub flows: Vec<FlowView>,
+}
+
+/// A flow and its path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowView {
+    /// The flow as it was declared.
+    #[serde(flatten)]
+    pub flow: FlowRecord,
+    /// The hosts of its path in the plan in effect; empty: direct.
+    pub path: Vec<HostId>,
+    /// Seconds that a day's volume takes on that path, and directly; absent without a plan.
+    pub seconds: Option<f64>,
+    /// The same on the direct path.
+    pub seconds_direct: Option<f64>,
+}
+
+/// The settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingsView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The most that a day may cost, in dollars.
+    pub budget_usd_per_day: Money,
+    /// Share of it that raises an alarm.
+    pub alarm_share: Option<f64>,
+    /// Who applies plans.
+    pub mode: Mode,
+}
+
+/// Settings to change; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsRequest {
+    /// The most that a day may cost, in dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_usd_per_day: Option<Money>,
+    /// Share of it that raises an alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarm_share: Option<f64>,
+    /// Who applies plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+}
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// True if it is in effect, or on its way there.
+    pub is_applied: bool,
+    /// The plan.
+    #[serde(flatten)]
+    pub record: PlanRecord,
+}
+
+/// The state of everything, on one screen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The controller's identity.
+    pub identity: PublicIdentity,
+    /// What is wrong, and what to do about each; empty: all is well.
+    pub problems: Vec<StatusProblem>,
+    /// Hosts that are well, and all that should be.
+    pub hosts_well: usize,
+    /// Hosts that are neither drained nor revoked.
+    pub hosts: usize,
+    /// Declared flows.
+    pub flows: usize,
+    /// Flows whose path in effect has relays.
+    pub flows_over_relays: usize,
+    /// The settings.
+    pub settings: SettingsView,
+    /// The plan in effect; without one all flows go direct.
+    pub plan: Option<u64>,
+    /// The plan that is to be in effect when the rollout is done.
+    pub rollout_to: Option<u64>,
+    /// Its cost of a day, in dollars.
+    pub usd_per_day: Money,
+    /// The step of its rollout.
+    pub step: Step,
+    /// The newest plan.
+    pub newest_plan: Option<u64>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusProblem {
+    /// What is wrong, in one line.
+    pub what: String,
+    /// What to do, in one line.
+    pub remedy: String,
+}
+
+/// The newest measurement of each leg.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The legs.
+    pub legs: Vec<LegMeasurement>,
+}
+
+/// The measurements of one leg in the last week.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The sender.
+    pub from: SiteId,
+    /// The receiver.
+    pub to: SiteId,
+    /// The measurements, oldest first.
+    pub measured: Vec<MeasuredOnce>,
+}
+
+/// The newest entries of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The entries, newest first.
+    pub entries: Vec<AuditEntry>,
+}
