@@ -18,7 +18,7 @@ pub enum AgentError {
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem, and what would be right.
         problem: String,
     },
     /// Another agent runs in this folder.
@@ -57,7 +57,7 @@ pub enum AgentError {
     /// No runtime, signal handler or entropy is to be had.
     #[error("{what}: {error}")]
     System {
-        /// What was wanted.
+        /// The attempted action.
         what: &'static str,
         /// The reason.
         error: io::Error,

@@ -50,11 +50,11 @@ pub struct Membership {
     pub identity: PublicIdentity,
     /// The host's name there.
     pub host: HostId,
-    /// What the host is to do.
+    /// The host's role.
     pub role: Role,
 }
 
-/// What the agent last knew: the file `status.json`.
+/// The state that the agent last knew: the file `status.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// 1.
@@ -308,7 +308,7 @@ impl Home {
     }
 }
 
-/// What changed in the files of a process.
+/// The changes in the files of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The configuration before, if it changed; empty if there was none.

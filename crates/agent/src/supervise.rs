@@ -33,7 +33,7 @@ const STEADY: Duration = Duration::from_secs(60);
 /// Longest wait for the successor at an upgrade. Chosen: longer than the process itself waits.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(75);
 
-/// What is set for the agent by those that start it, and not meant for its processes.
+/// Environment variables that are meant for the agent, and not for its processes.
 const NOT_INHERITED: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",

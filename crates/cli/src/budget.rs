@@ -34,7 +34,7 @@ pub(crate) struct ModeArgs {
     output: OutputArgs,
 }
 
-/// Who puts plans into effect.
+/// The one who puts plans into effect.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ModeName {
     /// You, by `tradewind apply`

@@ -39,7 +39,7 @@ pub(crate) struct InviteArgs {
     output: OutputArgs,
 }
 
-/// What a host does.
+/// The role of a host.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum RoleName {
     /// Run a relay when a plan uses it

@@ -49,7 +49,7 @@ fn role() -> Role {
     Role::Relay { region: "lab:here".parse().unwrap(), relay_type: "small".parse().unwrap() }
 }
 
-/// What the controller says, and what it was told.
+/// The controller's answers, and the requests that it got.
 #[derive(Default)]
 struct Said {
     document: Option<SignedDocument>,

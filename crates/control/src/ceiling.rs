@@ -42,7 +42,7 @@ pub struct Ceiling {
 pub struct Beyond {
     /// The process.
     pub process: String,
-    /// What is not allowed, and what would be.
+    /// The key that is not allowed, and what would be.
     pub problem: String,
 }
 

@@ -1,4 +1,4 @@
-//! What each host should run: compiled from the plans of the rollout into configurations.
+//! The documents of hosts, compiled from the plans of the rollout into configurations.
 //!
 //! Relays get what the plans need for all flows that those were made for; gateways get the flows
 //! that are declared now. So removing a flow, or declaring it anew, takes no permission away from a

@@ -1,4 +1,4 @@
-//! How hosts join: invites, and the requests that use them.
+//! Enrolment of hosts: invites, and the requests that use them.
 
 use std::net::{IpAddr, SocketAddr};
 

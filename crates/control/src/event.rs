@@ -24,9 +24,9 @@ pub struct Keys {
 pub enum Event {
     /// The operator invites a host.
     Invite {
-        /// What the host is to do.
+        /// The host's role.
         role: Role,
-        /// How long the invite lasts.
+        /// The time for which the invite lasts.
         ttl: Duration,
         /// The address of the listener for agents, which the invite names.
         controller: SocketAddr,

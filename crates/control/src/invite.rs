@@ -27,7 +27,7 @@ pub struct Invite {
     pub controller: SocketAddr,
     /// The identity that the controller must prove.
     pub identity: PublicIdentity,
-    /// What the host is to do, for people; the controller decides by its own record.
+    /// The host's role, for people; the controller decides by its own record.
     pub role: Role,
     /// The secret.
     pub secret: InviteSecret,

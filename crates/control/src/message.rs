@@ -6,7 +6,7 @@
 //! | request | body | answer |
 //! |---|---|---|
 //! | `POST /v1/join` | [`JoinRequest`] | 200 [`JoinAnswer`] |
-//! | `GET /v1/desired?have=EPOCH.VERSION` | | 200 [`SignedDocument`]; 204 when nothing newer came within [`LONG_POLL`] |
+//! | `GET /v1/desired?have=EPOCH.VERSION` | | 200 [`SignedDocument`]; 204 after [`LONG_POLL`] |
 //! | `POST /v1/report` | [`Report`] | 200 [`ReportAnswer`] |
 //!
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`]. Readers ignore unknown fields, so that
@@ -98,11 +98,11 @@ pub struct JoinAnswer {
     pub schema_version: u32,
     /// The host's name.
     pub host: HostId,
-    /// What the host is to do.
+    /// The host's role.
     pub role: Role,
 }
 
-/// What one host should run: all of it, each time.
+/// The desired state of one host: all of it, each time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// [`SCHEMA_VERSION`].
@@ -180,7 +180,7 @@ fn signed_bytes(document: &str) -> Vec<u8> {
     [SIGNED_AS, document.as_bytes()].concat()
 }
 
-/// What an agent reports, periodically and after each change.
+/// A report of an agent, sent periodically and after each change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -254,11 +254,11 @@ pub struct Probe {
     pub to: SiteId,
     /// The address to probe.
     pub target: SocketAddr,
-    /// What to measure.
+    /// The quantity to measure.
     pub kind: ProbeKind,
 }
 
-/// What a probe measures.
+/// The quantity that a probe measures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "measure")]
 pub enum ProbeKind {
@@ -333,7 +333,7 @@ pub enum ProbeOutcome {
 /// The body of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorAnswer {
-    /// What, where, and what would be right, in one line.
+    /// The problem, its place, and what would be right, in one line.
     pub error: String,
 }
 

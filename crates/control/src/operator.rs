@@ -1,4 +1,4 @@
-//! What the operator declares: flows, budget, mode, and hosts out of service.
+//! Settings that the operator declares: flows, budget, mode, and hosts out of service.
 
 use tradewind_units::{Bytes, FlowId, HostId, Money};
 

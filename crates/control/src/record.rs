@@ -16,7 +16,7 @@ use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayType
 use crate::invite::InviteHash;
 use crate::message::{Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument};
 
-/// What a host does.
+/// The role of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "role")]
 pub enum Role {
@@ -81,11 +81,11 @@ pub enum Record {
     Document(Document),
     /// A line of the audit log, by its number.
     Audit(AuditEntry),
-    /// What a host last reported, by the host's name. Not kept.
+    /// The last report of a host, by the host's name. Not kept.
     Seen(Seen),
     /// A probe that a host runs, by its number; `None` once it has ended. Not kept.
     Probing(Probing),
-    /// How long the controller has watched its hosts; there is one. Not kept.
+    /// The time for which the controller has watched its hosts; there is one. Not kept.
     Watching(Watching),
 }
 
@@ -123,7 +123,7 @@ pub struct Settings {
     pub budget_usd_per_day: Money,
     /// Share of the budget whose use raises an alarm.
     pub alarm_share: Option<f64>,
-    /// Who applies plans.
+    /// The one who applies plans.
     pub mode: Mode,
 }
 
@@ -133,7 +133,7 @@ impl Default for Settings {
     }
 }
 
-/// Who applies plans.
+/// The one who applies plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -148,7 +148,7 @@ pub enum Mode {
 pub struct InviteRecord {
     /// The hash of its secret.
     pub hash: InviteHash,
-    /// What the host is to do.
+    /// The host's role.
     pub role: Role,
     /// Time after which it is refused, in milliseconds since the Unix epoch.
     pub expires_unix_ms: u64,
@@ -161,7 +161,7 @@ pub struct InviteRecord {
 pub struct Host {
     /// Its name: the region or site, and a number.
     pub id: HostId,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// The agent's identity.
     pub identity: PublicIdentity,
@@ -184,7 +184,7 @@ pub struct FlowRecord {
     pub id: FlowId,
     /// The site whose gateway carries it.
     pub from: SiteId,
-    /// Where it goes.
+    /// Its destination.
     pub to: Destination,
     /// The site of that destination, for measurements; a name made of its host when absent.
     pub to_site: SiteId,
@@ -211,7 +211,7 @@ pub struct PlanRecord {
     pub usd_per_day: Money,
     /// The flows that it was made for.
     pub flows: Vec<FlowRecord>,
-    /// What its seconds rest on, in a line each: which legs were measured, when, and which were
+    /// The basis of its seconds, in a line each: which legs were measured, when, and which were
     /// not.
     pub rests_on: Vec<String>,
     /// The measurements between its places.
@@ -257,13 +257,13 @@ pub struct AuditEntry {
     pub number: u64,
     /// Time, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Who did it: `operator`, `controller` or a host.
+    /// The actor: `operator`, `controller` or a host.
     pub actor: String,
-    /// What was done, in one line.
+    /// The action, in one line.
     pub action: String,
 }
 
-/// What a host last reported.
+/// The last report of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// The host.
@@ -305,7 +305,7 @@ pub struct RateTest {
     pub bytes_of_day: u64,
 }
 
-/// How long the controller has watched its hosts without a pause or a jump of its clock. It
+/// The time that the controller has watched its hosts without a pause or a jump of its clock. It
 /// concludes nothing from a host's silence before then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watching {

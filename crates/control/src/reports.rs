@@ -1,4 +1,4 @@
-//! What hosts report: what they run, and what they measured.
+//! Reports of hosts: the processes that they run, and their measurements.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};

@@ -1,4 +1,4 @@
-//! How a plan is put into effect: make before break.
+//! The rollout of a plan: make before break.
 //!
 //! First the relays of both plans run, with what either plan needs; when all relays of the new plan
 //! are ready, gateways take its paths; when they have, relays of the new plan alone run. So a

@@ -75,7 +75,7 @@ struct Target {
     address: SocketAddr,
 }
 
-/// What one host knows when it reports.
+/// The view of one host when it reports.
 struct Schedule<'a> {
     state: &'a State,
     now: u64,

@@ -38,11 +38,11 @@ pub struct State {
     pub documents: BTreeMap<HostId, Document>,
     /// The newest entries of the audit log.
     pub audit: BTreeMap<u64, AuditEntry>,
-    /// What each host last reported.
+    /// The last report of each host.
     pub seen: BTreeMap<HostId, Seen>,
     /// Probes that run.
     pub probing: BTreeMap<u64, Probing>,
-    /// How long the controller has watched its hosts; `None` before the first tick.
+    /// The time for which the controller has watched its hosts; `None` before the first tick.
     pub watching: Option<Watching>,
 }
 

@@ -183,7 +183,7 @@ fn rule() -> impl Strategy<Value = DestinationRule> {
 }
 
 proptest! {
-    /// What a relay of an allowed document may dial, the ceiling covers.
+    /// Checks that the ceiling covers all that a relay of an allowed document may dial.
     #[test]
     fn allowed_relay_dials_nothing_beyond(
         mut allowed in proptest::collection::vec(rule(), 1..4),

@@ -43,7 +43,7 @@ struct Peer {
     from: IpAddr,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug, Clone)]
 struct Shared {
     engine: Engine,

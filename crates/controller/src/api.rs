@@ -39,7 +39,7 @@ const MOST_BYTES: usize = 64 * 1024;
 /// gives to connections.
 const FIRST_PORT: u16 = 15_000;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) engine: Engine,

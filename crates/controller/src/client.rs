@@ -30,7 +30,7 @@ pub enum ClientError {
     Unreachable {
         /// The address.
         api: String,
-        /// What went wrong.
+        /// The failure.
         problem: String,
     },
     /// The controller refuses.
@@ -46,7 +46,7 @@ pub enum ClientError {
     Answer {
         /// The address.
         api: String,
-        /// What is wrong with it.
+        /// The problem, and what would be right.
         problem: String,
     },
 }

@@ -51,7 +51,7 @@ pub struct Settings {
     pub advertise: SocketAddr,
 }
 
-/// How to reach the operators' API: the files `admin.toml` and `reader.toml`.
+/// Address and token of the operators' API: the files `admin.toml` and `reader.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {

@@ -42,7 +42,7 @@ pub enum StoreError {
     Damaged {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A newer program has written it.
@@ -75,7 +75,7 @@ pub enum StoreError {
     Other {
         /// The file.
         file: String,
-        /// What went wrong.
+        /// The failure.
         problem: String,
     },
 }

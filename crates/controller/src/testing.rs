@@ -1,4 +1,4 @@
-//! What tests of this crate share.
+//! Helpers that tests of this crate share.
 
 use std::path::{Path, PathBuf};
 

@@ -39,7 +39,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InviteRequest {
-    /// What it is to do.
+    /// Its role.
     pub role: Role,
     /// Time for which the invite lasts, in milliseconds.
     pub ttl_ms: u64,
@@ -68,7 +68,7 @@ pub struct Hosts {
 pub struct HostView {
     /// Its name.
     pub id: HostId,
-    /// What it does.
+    /// Its role.
     #[serde(flatten)]
     pub role: Role,
     /// The address at which neighbours reach it.
@@ -119,7 +119,7 @@ pub enum HostState {
 pub struct FlowRequest {
     /// The site whose gateway carries it.
     pub from: SiteId,
-    /// Where it goes.
+    /// Its destination.
     pub to: Destination,
     /// The site of that destination, for measurements; named after its host when absent.
     pub to_site: Option<SiteId>,
@@ -163,7 +163,7 @@ pub struct SettingsView {
     pub budget_usd_per_day: Money,
     /// Share of it that raises an alarm.
     pub alarm_share: Option<f64>,
-    /// Who applies plans.
+    /// The one who applies plans.
     pub mode: Mode,
 }
 
@@ -177,7 +177,7 @@ pub struct SettingsRequest {
     /// Share of it that raises an alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alarm_share: Option<f64>,
-    /// Who applies plans.
+    /// The one who applies plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
@@ -201,7 +201,7 @@ pub struct Status {
     pub schema_version: u32,
     /// The controller's identity.
     pub identity: PublicIdentity,
-    /// What is wrong, and what to do about each; empty: all is well.
+    /// Problems, and what to do about each; empty: all is well.
     pub problems: Vec<StatusProblem>,
     /// Hosts that are well, and all that should be.
     pub hosts_well: usize,
@@ -228,9 +228,9 @@ pub struct Status {
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusProblem {
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub what: String,
-    /// What to do, in one line.
+    /// The remedy, in one line.
     pub remedy: String,
 }
 

@@ -9,7 +9,7 @@
 //! The one difference to XEdDSA: the nonce of a signature is a hash of a secret and the message, as
 //! in Ed25519 itself (RFC 8032, 5.1.6), and needs no entropy.
 //!
-//! What is signed begins with a context of its own: TLS handshakes with 64 spaces (RFC 8446,
+//! Signed messages begin with a context of their own: TLS handshakes with 64 spaces (RFC 8446,
 //! 4.4.3), documents with their name. Every other proof of an identity is a keyed hash under a
 //! separately derived key.
 

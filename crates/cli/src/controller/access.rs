@@ -1,4 +1,4 @@
-//! How commands find the controller and show its answers.
+//! The way from commands to the controller: its address, its answers.
 
 use std::path::PathBuf;
 

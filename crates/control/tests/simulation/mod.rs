@@ -57,7 +57,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
 }
 
-/// What the operator was told to be done.
+/// The actions that the operator was told to be done.
 #[derive(Default)]
 struct Acknowledged {
     flows: BTreeMap<FlowId, FlowRecord>,
@@ -75,7 +75,7 @@ struct Simulation {
     server: Server,
     agents: Vec<Agent>,
     acknowledged: Acknowledged,
-    /// What the controller's clock is ahead of the true time, in milliseconds.
+    /// The lead of the controller's clock on the true time, in milliseconds.
     ahead: u64,
     /// Relayed paths that were checked.
     paths: usize,

@@ -1,4 +1,4 @@
-//! Who may ask the API what.
+//! Checks of requests to the API: their token, their host, their rights.
 
 use std::net::IpAddr;
 

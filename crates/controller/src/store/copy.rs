@@ -24,7 +24,7 @@ pub fn backup(file: &Path, copy: &Path) -> Result<(), StoreError> {
 }
 
 /// Puts the backup in `copy` in the place of the store in `file`, in a new epoch, and returns that.
-/// What was there before is kept beside it: its name ends in `.before-restore`. The caller holds
+/// The store from before is kept beside it: its name ends in `.before-restore`. The caller holds
 /// the lock of the folder.
 ///
 /// # Errors
