@@ -12,6 +12,7 @@
 //! | `data/data.key` | the identity of relay and gateway, made here |
 //! | `data/NAME.toml`, ... | configurations and further files of the document |
 //! | `data/NAME.ready` | what a process prints when it is ready |
+//! | `data/sessions.sock` | the socket that gateways log their sessions to |
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_control::Ceiling;
 use tradewind_control::ceiling::DATA_KEY;
 use tradewind_control::message::{
-    DocumentVersion, Process, ProcessStatus, RefusedDocument, SignedDocument,
+    DocumentVersion, Process, ProcessStatus, RefusedDocument, SESSIONS_SOCKET, SignedDocument,
 };
 use tradewind_control::record::Role;
 use tradewind_grant::{IdentityKey, PublicIdentity};
@@ -294,11 +295,13 @@ impl Home {
         Ok(Some(before.unwrap_or_default()))
     }
 
-    /// Removes all files of processes except `kept` and the identity.
+    /// Removes all files of processes except `kept`, the identity and the socket of sessions.
     pub fn remove_others(&self, kept: &BTreeSet<String>) {
         for entry in fs::read_dir(self.data()).into_iter().flatten().flatten() {
             let is_kept = entry.file_name().to_str().is_some_and(|name| {
-                name == DATA_KEY || kept.contains(name) || name.contains(".new-")
+                [DATA_KEY, SESSIONS_SOCKET].contains(&name)
+                    || kept.contains(name)
+                    || name.contains(".new-")
             });
             if !is_kept {
                 // It harms nobody where it is.

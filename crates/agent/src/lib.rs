@@ -12,6 +12,8 @@
 //! | [`link`] | the requests to the controller |
 //! | [`supervise`] | the processes |
 //! | [`probes`] | measurements |
+//! | [`passive`] | what connections to neighbours show of their legs |
+//! | [`sessions`] | tallies of the sessions that gateways end |
 //! | [`backoff`] | pauses between attempts |
 
 pub mod backoff;
@@ -19,9 +21,12 @@ mod error;
 pub mod home;
 pub mod join;
 pub mod link;
+pub mod passive;
 pub mod probes;
 pub mod run;
+pub mod sessions;
 pub mod supervise;
+mod trouble;
 
 pub use error::AgentError;
 pub use home::{Home, Membership, Status};

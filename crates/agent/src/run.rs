@@ -21,8 +21,11 @@ use tradewind_units::Duration;
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Membership, Status};
 use crate::link::{Link, LinkError};
+use crate::passive::Passive;
 use crate::probes::{Probes, ResponderHere};
+use crate::sessions::Sessions;
 use crate::supervise::Supervisor;
+use crate::trouble::Trouble;
 use crate::{AGENT_VERSION, AgentError, Home};
 
 /// First and longest pause before the controller is asked again. Chosen: it restarts in seconds,
@@ -68,7 +71,10 @@ pub async fn run(
         (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
     let supervisor = Supervisor::new(home.clone(), options.program.clone())?;
     let (results, mut measured) = mpsc::unbounded_channel();
-    let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, results);
+    let random = tradewind_net::entropy::bytes().map_err(AgentError::system("entropy"))?;
+    let sessions = Sessions::new(u64::from_le_bytes(random));
+    let sources = Sources { probes: Probes::new(results), sessions, passive: Passive::start()? };
+    let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);
     agent.take_last_document().await;
 
     let link = || Link::new(Arc::clone(&tls), membership.controller, membership.identity);
@@ -159,13 +165,20 @@ async fn send_reports(
     }
 }
 
+/// The sources of what reports say beside the processes.
+struct Sources {
+    probes: Probes,
+    sessions: Sessions,
+    passive: Passive,
+}
+
 /// The state of an agent.
 struct Agent {
     home: Home,
     membership: Membership,
     supervisor: Supervisor,
     responder: ResponderHere,
-    probes: Probes,
+    sources: Sources,
     document: Option<Document>,
     refused: Option<RefusedDocument>,
     results: Vec<ProbeResult>,
@@ -176,19 +189,7 @@ struct Agent {
     is_linked: bool,
     link_trouble: Trouble,
     responder_trouble: Trouble,
-}
-
-/// A trouble that may last: each reason is logged once.
-#[derive(Debug, Default)]
-struct Trouble(Option<String>);
-
-impl Trouble {
-    fn say(&mut self, reason: String) {
-        if self.0.as_ref() != Some(&reason) {
-            tracing::warn!("{reason}");
-            self.0 = Some(reason);
-        }
-    }
+    sessions_trouble: Trouble,
 }
 
 /// The reason why a document is not taken.
@@ -202,18 +203,13 @@ enum NotTaken {
 }
 
 impl Agent {
-    fn new(
-        home: Home,
-        membership: Membership,
-        supervisor: Supervisor,
-        results: mpsc::UnboundedSender<ProbeResult>,
-    ) -> Self {
+    fn new(home: Home, membership: Membership, supervisor: Supervisor, sources: Sources) -> Self {
         Self {
             home,
             membership,
             supervisor,
             responder: ResponderHere::default(),
-            probes: Probes::new(results),
+            sources,
             document: None,
             refused: None,
             results: Vec::new(),
@@ -223,6 +219,7 @@ impl Agent {
             is_linked: false,
             link_trouble: Trouble::default(),
             responder_trouble: Trouble::default(),
+            sessions_trouble: Trouble::default(),
         }
     }
 
@@ -265,6 +262,7 @@ impl Agent {
             processes: Vec::new(),
             responder_port: 0,
             report_every_ms: 0,
+            watched: Vec::new(),
         }
     }
 
@@ -328,10 +326,21 @@ impl Agent {
         let ceiling = self.home.ceiling().map_err(|error| refused(error.to_string()))?;
         let ceiling = ceiling.unwrap_or_else(|| Ceiling::of_role(&self.membership.role));
         ceiling.allows(&document).map_err(|error| refused(error.to_string()))?;
+        // Before a process that logs there starts.
+        self.sources.sessions.expect(&document);
+        self.listen_for_sessions();
         let applied = self.supervisor.apply(&document, Instant::now());
         applied.map_err(|error| NotTaken::Failed(document.version, error.to_string()))?;
+        self.sources.passive.observer().watch(&document.watched, document.responder_port);
         self.document = Some(document);
         Ok(())
+    }
+
+    /// Listens for the ends of sessions, where a gateway tells them.
+    fn listen_for_sessions(&mut self) {
+        if let Err(error) = self.sources.sessions.listen(&self.home.data()) {
+            self.sessions_trouble.say(error.to_string());
+        }
     }
 
     /// Looks after the processes and the responder.
@@ -340,6 +349,7 @@ impl Agent {
         if let Err(error) = self.responder.listen(port).await {
             self.responder_trouble.say(error.to_string());
         }
+        self.listen_for_sessions();
         if self.supervisor.look(Instant::now()) {
             self.changed();
         }
@@ -375,6 +385,8 @@ impl Agent {
             refused: self.refused.clone(),
             processes: self.supervisor.statuses(),
             results: self.results.clone(),
+            sessions: self.sources.sessions.batch(),
+            passive: self.sources.passive.observer().report(),
         }
     }
 
@@ -392,10 +404,12 @@ impl Agent {
             Ok(answer) => {
                 self.backoff.succeed();
                 self.link_trouble = Trouble::default();
+                self.sources.sessions.acknowledge();
+                self.sources.passive.observer().acknowledge();
                 for result in self.results.drain(..sent) {
-                    self.probes.forget(result.id);
+                    self.sources.probes.forget(result.id);
                 }
-                answer.probes.into_iter().for_each(|probe| self.probes.start(probe));
+                answer.probes.into_iter().for_each(|probe| self.sources.probes.start(probe));
             }
             Err(error) => {
                 let controller = self.membership.controller;

@@ -25,7 +25,7 @@ pub(crate) struct BudgetArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct ModeArgs {
-    /// Who puts plans into effect
+    /// The one who puts plans into effect
     #[arg(value_enum)]
     mode: ModeName,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) fn budget(args: &BudgetArgs) -> Outcome {
     let request = SettingsRequest {
         budget_usd_per_day: budget_usd_per_day.map_err(|e| output::BadFile(e.to_string()))?,
         alarm_share: args.alarm.map(Ratio::as_f64),
-        mode: None,
+        ..SettingsRequest::default()
     };
     change(&request, &args.controller, &args.output)
 }

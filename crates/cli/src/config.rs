@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use schemars::Schema;
 use tradewind_config::{GatewayConfig, JumpstartConfig, Kind, RelayConfig};
 
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
@@ -14,10 +15,10 @@ pub(crate) enum ConfigCommand {
     /// Reads no file that they name, and needs nothing of this host. Ends with 2 at the first
     /// mistake: the file, the line, the key and what would be right.
     Check(CheckArgs),
-    /// Print the JSON schema of the files of relays, gateways or jump-start's daemon, for editors
+    /// Print the JSON schema of a kind of file, for editors
     Schema {
-        /// The process that the files configure
-        kind: KindArg,
+        /// The kind
+        kind: SchemaArg,
     },
 }
 
@@ -42,6 +43,31 @@ pub(crate) enum KindArg {
     Jumpstart,
 }
 
+/// A kind of file that has a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SchemaArg {
+    /// The configuration of a relay
+    Relay,
+    /// The configuration of a gateway
+    Gateway,
+    /// The configuration of jump-start's daemon
+    Jumpstart,
+    /// A problem, which `tradewind plan` reads
+    Problem,
+}
+
+impl SchemaArg {
+    /// Returns the schema of such files.
+    pub(crate) fn schema(self) -> Schema {
+        match self {
+            Self::Relay => tradewind_config::schema(Kind::Relay),
+            Self::Gateway => tradewind_config::schema(Kind::Gateway),
+            Self::Jumpstart => tradewind_config::schema(Kind::Jumpstart),
+            Self::Problem => tradewind_plan::file::schema(),
+        }
+    }
+}
+
 impl From<KindArg> for Kind {
     fn from(kind: KindArg) -> Self {
         match kind {
@@ -58,8 +84,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Outcome {
             args.files.iter().try_for_each(|file| check(file, args.kind.map(Kind::from)))?;
         }
         ConfigCommand::Schema { kind } => {
-            let schema = tradewind_config::schema((*kind).into());
-            output::line(serde_json::to_string_pretty(&schema)?)?;
+            output::line(serde_json::to_string_pretty(&kind.schema())?)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,7 @@
 //! `tradewind controller`: plans for all hosts of an overlay, and tells each what to run.
 
 pub(crate) mod access;
+mod lab;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,11 @@ pub(crate) enum ControllerCommand {
         /// The folder, made by `tradewind controller init`
         #[arg(value_name = "DIR")]
         folder: PathBuf,
+        /// Bring this topology to life, as `tradewind lab up` does, with an agent on each of its
+        /// hosts: gateways at sites, relays in regions. The folder is made where it is missing, and
+        /// all ends with the controller
+        #[arg(long, value_name = "TOPOLOGY")]
+        lab: Option<PathBuf>,
         /// Form of the log on standard error; TRADEWIND_LOG filters it
         #[arg(long, value_enum, default_value = "text")]
         log: Log,
@@ -75,7 +81,10 @@ pub(crate) fn run(command: ControllerCommand) -> Outcome {
         ControllerCommand::Init { folder, agents, api, advertise } => {
             init(&folder, agents, api, advertise)
         }
-        ControllerCommand::Run { folder, log } => serve(&folder, log),
+        ControllerCommand::Run { folder, lab: Some(topology), log } => {
+            lab::serve(&folder, &topology, log)
+        }
+        ControllerCommand::Run { folder, lab: None, log } => serve(&folder, log),
         ControllerCommand::Backup { folder, file } => backup(&folder, &file),
         ControllerCommand::Restore { folder, file } => restore(&folder, &file),
     }
@@ -95,13 +104,9 @@ fn init(
         let problem = format!("--advertise: {advertise}: expected an address that hosts can dial");
         return Err(BadFile(problem).into());
     }
-    Folder::new(folder).init(&Settings { agents, api, advertise })?;
+    Folder::new(folder).init(&Settings::new(agents, api, advertise))?;
     let place = folder.display();
-    let named = if folder == Path::new(access::FOLDER) {
-        String::new()
-    } else {
-        format!("  export TRADEWIND_CONTROLLER={place}   # the folder, for the commands below\n")
-    };
+    let named = named(folder);
     output::line(format_args!(
         "Made {place}. Hosts will reach the controller at {advertise}. Next:\n\
          \n  tradewind controller run {place}\n{named}  \
@@ -112,6 +117,15 @@ fn init(
          tradewind status"
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the line by which commands find a folder that is not theirs by default.
+fn named(folder: &Path) -> String {
+    if folder == Path::new(access::FOLDER) {
+        return String::new();
+    }
+    let place = folder.display();
+    format!("  export TRADEWIND_CONTROLLER={place}   # the folder, for the commands below\n")
 }
 
 /// Returns the address by which other hosts reach a listener on `listens`.
@@ -134,20 +148,30 @@ fn serve(folder: &Path, log: Log) -> Outcome {
     start_log(log)?;
     let server = Server::open(&Folder::new(folder), Arc::new(Threads::available()))?;
     server.stop_on_signals()?;
+    announce(ready(&server)?)?;
+    server.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the ready message.
+fn ready(server: &Server) -> anyhow::Result<serde_json::Value> {
     let (agents, api) = server.addresses()?;
-    let ready = serde_json::json!({
+    Ok(serde_json::json!({
         "schema_version": 1,
         "ready": "controller",
         "identity": server.identity(),
         "agents": agents,
         "api": api,
-    });
+        "metrics": server.metrics_address(),
+    }))
+}
+
+/// Prints the ready message in one line.
+fn announce(ready: serde_json::Value) -> anyhow::Result<()> {
     /// Longest wait for a reader of standard output. Chosen: an active reader takes a line in far
     /// less.
     const STANDARD_OUTPUT_LIMIT: Duration = Duration::from_secs(1);
-    output::line_within(STANDARD_OUTPUT_LIMIT, ready)?;
-    server.run()?;
-    Ok(ExitCode::SUCCESS)
+    output::line_within(STANDARD_OUTPUT_LIMIT, ready)
 }
 
 fn backup(folder: &Path, file: &Path) -> Outcome {

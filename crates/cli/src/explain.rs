@@ -1,4 +1,4 @@
-//! `tradewind explain`: the reasons for the path of a flow of a plan.
+//! `tradewind explain`: the reasons for the path of a flow, of a plan or of a running overlay.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,34 +7,42 @@ use tradewind_plan::explain;
 use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Group, Stop, Verdict};
 use tradewind_units::FlowId;
 
+use crate::controller::access::ControllerArgs;
 use crate::output::{self, Format, OrBadFile as _, Outcome, table};
 use crate::plan::packets::explain as explain_packets;
 use crate::plan::show::prices;
 use crate::plan::stored_plan::StoredPlan;
+use crate::why;
 
 /// Most names of a group's flows in a line. Chosen: they fit.
 const FLOWS_SHOWN: usize = 5;
 
 #[derive(clap::Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct ExplainArgs {
-    /// The plan, as `tradewind plan --out` wrote it
-    plan: PathBuf,
+    /// A plan, as `tradewind plan --out` wrote it; without one the flow is the running overlay's
+    plan: Option<PathBuf>,
     /// The flow's name
     flow: FlowId,
     /// The problem, instead of the one that the plan's file holds
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "plan")]
     problem: Option<PathBuf>,
     /// Number of other paths and groups to show; the direct path and the one taken are always shown
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "plan")]
     alternatives: usize,
+    #[command(flatten)]
+    controller: ControllerArgs,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Outcome {
+    let Some(file) = &args.plan else {
+        return why::explain(&args.controller, &args.flow, args.output);
+    };
     let StoredPlan { read, problem, plan, packets } =
-        StoredPlan::read(&args.plan, args.problem.as_deref())?;
+        StoredPlan::read(file, args.problem.as_deref())?;
     let mut of_packets = packets.iter().flat_map(|packets| &packets.flows);
     if let Some(flow) = of_packets.find(|flow| flow.id == args.flow) {
         match args.output {
@@ -46,7 +54,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Outcome {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let explanation = explain(&problem, &plan, &args.flow).or_bad(&args.plan)?;
+    let explanation = explain(&problem, &plan, &args.flow).or_bad(file)?;
     match args.output {
         Format::Json => output::json(&explanation)?,
         Format::Table => {

@@ -30,7 +30,7 @@ pub(crate) struct AddArgs {
     /// The site whose gateway carries it
     #[arg(long, value_name = "SITE")]
     from: SiteId,
-    /// Where it goes
+    /// Its destination
     #[arg(long, value_name = "HOST:PORT")]
     to: Destination,
     /// The site of that destination, where a probe or gateway measures; its host's name if absent

@@ -12,7 +12,7 @@ use crate::output::{self, Outcome};
 
 #[derive(clap::Args)]
 pub(crate) struct InviteArgs {
-    /// What the host is to do
+    /// The role of the host
     #[arg(long, value_enum)]
     role: RoleName,
     /// The region that a relay is in, such as `gcp:europe-north1`

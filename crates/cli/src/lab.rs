@@ -118,13 +118,7 @@ pub(crate) fn read_topology(file: &std::path::Path) -> anyhow::Result<Topology> 
 fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {
     // A file that is no topology is refused here, where the user sees it.
     read_topology(file)?;
-    let program = std::env::current_exe().context("find this program")?;
-    let mut daemon = Command::new(program);
-    daemon.args(["lab", "serve"]).arg(file);
-    if let Some(seed) = seed {
-        daemon.arg("--seed").arg(seed.to_string());
-    }
-    let status = supervisor::up(place, daemon)?;
+    let status = supervisor::up(place, daemon(file, seed)?)?;
     for note in &status.notes {
         output::note(format_args!("note: {note}"));
     }
@@ -134,6 +128,17 @@ fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
          it",
     );
     Ok(())
+}
+
+/// Returns the command of the process that holds a lab.
+pub(crate) fn daemon(file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<Command> {
+    let program = std::env::current_exe().context("find this program")?;
+    let mut daemon = Command::new(program);
+    daemon.args(["lab", "serve"]).arg(file);
+    if let Some(seed) = seed {
+        daemon.arg("--seed").arg(seed.to_string());
+    }
+    Ok(daemon)
 }
 
 fn serve(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {

@@ -15,6 +15,7 @@ mod explain;
 mod flow;
 mod forecast;
 mod forward;
+mod gain;
 mod gateway;
 mod generate;
 mod grant;
@@ -38,6 +39,7 @@ mod relay;
 mod route;
 mod socks_udp;
 mod status;
+mod why;
 
 use std::process::ExitCode;
 
@@ -114,7 +116,7 @@ enum Command {
     Flow(flow::FlowCommand),
     /// Show or set the most that a day of an overlay may cost
     Budget(budget::BudgetArgs),
-    /// Set who puts plans into effect: you or the controller
+    /// Let you or the controller put plans into effect
     Mode(budget::ModeArgs),
     /// Show a plan of the controller, and put it into effect
     Apply(apply::ApplyArgs),
@@ -129,8 +131,14 @@ enum Command {
     /// has measured, and nothing is changed by it: `tradewind apply` does that.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Plan(plan::PlanCommand),
-    /// Show why a flow of a plan takes its path, and what the others would have cost and gained
+    /// Show the seconds that an overlay saves, by sessions that go direct beside it, and their cost
+    Gain(gain::GainArgs),
+    /// Show why a flow takes its path, and what the others would have cost and gained
+    ///
+    /// Of the running overlay, or with a file of a plan.
     Explain(explain::ExplainArgs),
+    /// Show why a flow of an overlay does not go over relays
+    WhyNot(why::WhyNotArgs),
     /// Measure round-trip times and rates
     #[command(subcommand)]
     Probe(probe::ProbeCommand),
@@ -182,7 +190,9 @@ fn main() -> ExitCode {
         Command::Apply(args) => apply::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Plan(command) => plan::run(&command),
+        Command::Gain(args) => gain::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::WhyNot(args) => why::run(&args),
         Command::Probe(command) => probe::run(command),
         Command::Jumpstart(command) => jumpstart::run(command),
         Command::Packet(command) => packet::run(&command),

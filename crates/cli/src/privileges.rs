@@ -5,13 +5,12 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use tradewind_net::handover::{self, Program};
-use tradewind_net::privileges::{Account, Capability, become_user, is_root, keep_only};
+use tradewind_net::privileges::{
+    Account, Capability, DEFAULT_USER, become_user, is_root, keep_only,
+};
 use tradewind_net::sandbox;
 
 use crate::output::BadFile;
-
-/// The user that a daemon started by root continues as, unless another is named.
-const DEFAULT_USER: &str = "tradewind";
 
 /// The rights that a process keeps.
 #[derive(Default)]

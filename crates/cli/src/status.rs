@@ -24,6 +24,13 @@ pub(crate) fn run(args: &StatusArgs) -> Outcome {
 
 fn show(status: &Status) -> anyhow::Result<()> {
     match status.problems.len() {
+        0 if status.hosts_well < status.hosts => {
+            let count = match status.hosts - status.hosts_well {
+                1 => "1 host has".to_owned(),
+                count => format!("{count} hosts have"),
+            };
+            output::line(format_args!("no problem so far; {count} not reported yet, or changes"))?;
+        }
         0 => output::line("all is well")?,
         1 => output::line("1 problem:")?,
         count => output::line(format_args!("{count} problems:"))?,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -21,13 +22,15 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tradewind_config::Kind;
 use tradewind_control::message::{
-    Document, DocumentVersion, JoinAnswer, JoinRequest, Probe, ProbeKind, ProbeOutcome, Process,
-    ProcessState, Report, ReportAnswer, SCHEMA_VERSION, SignedDocument,
+    Arm, Document, DocumentVersion, JoinAnswer, JoinRequest, Probe, ProbeKind, ProbeOutcome,
+    Process, ProcessState, Report, ReportAnswer, SCHEMA_VERSION, SESSIONS_SOCKET, SessionBatch,
+    SignedDocument,
 };
 use tradewind_control::record::Role;
 use tradewind_control::{Invite, InviteSecret};
 use tradewind_grant::first_flight::PROOF_BYTES;
 use tradewind_grant::{IdentityKey, OperatorKey};
+use tradewind_net::privileges::{Account, is_root};
 use tradewind_stream::connection::Tls;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
@@ -56,6 +59,8 @@ struct Said {
     probes: Vec<Probe>,
     joins: Vec<JoinRequest>,
     reports: Vec<Report>,
+    /// True if answers to reports are lost from now on.
+    loses_answers: bool,
     /// The versions that agents said they had.
     had: Vec<String>,
 }
@@ -176,6 +181,11 @@ async fn answer(request: Request<Incoming>, said: &Mutex<Said>) -> Response<Full
         _ => {
             let mut said = said.lock().unwrap();
             said.reports.push(serde_json::from_slice(&body).unwrap());
+            if said.loses_answers {
+                let mut lost = Response::new(Full::default());
+                *lost.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                return lost;
+            }
             let probes = std::mem::take(&mut said.probes);
             json(&ReportAnswer { schema_version: SCHEMA_VERSION, probes })
         }
@@ -214,6 +224,7 @@ fn document(number: u64, configs: &[(&str, String)]) -> Document {
         processes: configs.iter().map(process).collect(),
         responder_port: 0,
         report_every_ms: 200,
+        watched: Vec::new(),
     }
 }
 
@@ -250,8 +261,8 @@ impl Host {
         let secret = InviteSecret::from_entropy([5; 16]);
         let invite = Invite { controller, identity: key().public(), role: role(), secret };
         let ceiling = self.dir.join("ceiling");
-        let rules = "roles = ['relay']\ndestinations = ['127.0.0.1:9', '192.0.2.0/24:*']\n\
-                     next_hops = []\n";
+        let rules = "roles = ['relay', 'gateway']\nnext_hops = []\n\
+                     destinations = ['127.0.0.1/32:*', '192.0.2.0/24:*']\n";
         fs::write(&ceiling, rules).unwrap();
         let (invite, ceiling) = (invite.to_string(), ceiling.display().to_string());
         let words = ["join", &invite, "--enrol-only", "--ceiling", &ceiling];
@@ -284,7 +295,8 @@ impl Host {
     /// Returns the processes that run with this configuration.
     fn processes(&self, name: &str) -> Vec<u32> {
         let config = self.home().join("data").join(format!("{name}.toml"));
-        let arguments = ["relay".into(), "--config".into(), config.into(), "--watch".into()];
+        let command = if name == "gateway" { name } else { "relay" };
+        let arguments = [command.into(), "--config".into(), config.into(), "--watch".into()];
         let found = tradewind_net::processes::with_arguments(&arguments);
         found.iter().map(|running| running.process).collect()
     }
@@ -302,7 +314,7 @@ impl Drop for Host {
             let _gone = agent.kill();
             let _reaped = agent.wait();
         }
-        for process in ["relay", "other"].iter().flat_map(|name| self.processes(name)) {
+        for process in ["relay", "other", "gateway"].iter().flat_map(|name| self.processes(name)) {
             let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).status();
         }
         if thread::panicking() {
@@ -461,6 +473,106 @@ fn probes_are_run_and_reported_until_acknowledged() {
     assert!(rate_mbps > 0.0 && bytes > 0, "{results:?}");
     assert!(matches!(&results[&3], ProbeOutcome::Failed { reason } if reason.contains("refused")));
     controller.report("nothing left", |r| r.results.is_empty());
+}
+
+/// Returns a document of a gateway that goes direct to `to` and tells the agent its sessions.
+fn document_of_gateway(to: SocketAddr) -> Document {
+    // The socket is root's then, and the process is not.
+    let nobody = Account::find("nobody").ok().flatten();
+    let run_as = nobody.filter(|nobody| is_root() && nobody.out_of_reach().is_none());
+    let run_as = run_as.map_or("", |_| "run_as = 'nobody'\n");
+    let config = format!(
+        "direct = true\nallow_loopback = true\nworkers = 1\n{run_as}[[forward]]\n\
+         listen = '127.0.0.1:0'\nto = '{to}'\nflow = 'orders'\n[routes]\ndefault = 'direct'\n\
+         [access_log]\nto = 'unix:{SESSIONS_SOCKET}'\n"
+    );
+    let gateway =
+        Process { name: "gateway".to_owned(), kind: Kind::Gateway, config, files: BTreeMap::new() };
+    Document { processes: vec![gateway], ..document(1, &[]) }
+}
+
+/// Starts a destination that sends everything back.
+fn echo() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ended = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+        }
+    });
+    address
+}
+
+/// Carries a session of a hundred bytes each way.
+fn carry(gateway: SocketAddr) {
+    let mut stream = std::net::TcpStream::connect(gateway).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    stream.write_all(&[7; 100]).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 100);
+}
+
+/// The batches of sessions in the reports of an agent.
+type Batches = BTreeMap<(u64, u64), SessionBatch>;
+
+/// Adds the batches that were reported since, and returns all sessions; a batch never changes.
+fn sessions_in(batches: &mut Batches, controller: &Controller) -> u64 {
+    for report in controller.said.lock().unwrap().reports.drain(..) {
+        let Some(batch) = report.sessions else { continue };
+        let known = batches.entry((batch.run, batch.number)).or_insert_with(|| batch.clone());
+        assert_eq!(*known, batch);
+    }
+    batches.values().flat_map(|batch| &batch.tallies).map(|tally| tally.sessions).sum()
+}
+
+#[test]
+fn sessions_are_tallied_and_each_counts_once() {
+    let said = Arc::default();
+    let controller = Controller::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&said));
+    let mut host = Host::new("sessions");
+    assert!(host.join(controller.address).status.success());
+    host.run();
+    controller.says(signed(&document_of_gateway(echo())));
+    let gateway = controller.report("a gateway", |r| is_ready(r, 1)).processes[0].listen[0];
+    let process = host.processes("gateway");
+
+    said.lock().unwrap().loses_answers = true;
+    carry(gateway);
+    let mut repeats = Vec::new();
+    until("the same batch twice", || {
+        repeats.extend(said.lock().unwrap().reports.drain(..).filter_map(|r| r.sessions));
+        (repeats.len() > 1).then_some(())
+    });
+    assert_eq!(repeats[0], repeats[1]);
+    let first = repeats.remove(0);
+    let [tally] = &first.tallies[..] else { panic!("{first:?}") };
+    assert_eq!((tally.flow.as_str(), tally.path.len(), tally.arm), ("orders", 0, Arm::Other));
+    assert_eq!((tally.sessions, tally.failed, tally.size_class), (1, 0, 7));
+    assert_eq!((tally.bytes_up, tally.bytes_down), (100, 100));
+    assert!(tally.seconds > 0.0 && tally.log_seconds.is_finite(), "{tally:?}");
+
+    // Those that end meanwhile are of the next batch.
+    carry(gateway);
+    carry(gateway);
+    said.lock().unwrap().loses_answers = false;
+    let mut batches = Batches::from([((first.run, first.number), first.clone())]);
+    until("all three", || (sessions_in(&mut batches, &controller) == 3).then_some(()));
+    controller.report("nothing left", |r| r.sessions.is_none());
+    assert_eq!(sessions_in(&mut batches, &controller), 3);
+
+    // A gateway that outlives its agent finds the next one's socket; sessions meanwhile are lost.
+    host.kill();
+    carry(gateway);
+    host.run();
+    until("the gateway", || (host.status()["processes"][0]["state"] == "ready").then_some(()));
+    assert_eq!(host.processes("gateway"), process);
+    let mut again = Batches::new();
+    until("a session that is told", || {
+        carry(gateway);
+        (sessions_in(&mut again, &controller) > 0).then_some(())
+    });
+    assert!(again.values().all(|batch| batch.run != first.run), "{again:?}");
 }
 
 #[test]

@@ -92,6 +92,20 @@ fn operator_declares_what_is_carried() {
     assert_eq!(files.json("budget -o json")["mode"], "auto");
     files.refuses_with("budget 6 eur/day", 2, "budget: ");
 
+    let gain = files.prints("gain --control-share 5%");
+    assert!(gain.contains("control: 5.0 % of sessions over relays"), "{gain}");
+    assert!(gain.contains("for a whole day, budget $6.00"), "{gain}");
+    assert_eq!(files.json("gain --days 7 -o json")["days"], 7);
+    files.refuses_with("gain --days 99", 2, "days: expected a number from 1 to 31");
+    let why = files.prints("why-not backup");
+    assert!(
+        why.starts_with("flow backup: it goes direct: no gateway has joined at office"),
+        "{why}"
+    );
+    assert!(files.prints("explain backup").contains("office > files.example.com"));
+    assert_eq!(files.json("explain backup -o json")["is_over_relays"], false);
+    files.refuses_with("why-not other", 2, "no flow `other`");
+
     // Something is wrong, and what to do about it is told.
     let status = files.run("status");
     assert_eq!(status.status.code(), Some(3));

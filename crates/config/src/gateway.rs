@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::{DestinationRule, IdentityKey, SignedGrant};
-use tradewind_units::{FlowId, address};
+use tradewind_units::{FlowId, Ratio, address};
 
 use crate::checks::{check_common, check_exposed, check_ranges, check_twice};
 use crate::forward::{self, Forward, ProxyVersion};
@@ -117,6 +117,10 @@ pub struct GatewayConfig {
     pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
+    /// Share of sessions that take the direct path by lot, where that is one of a route's paths
+    /// and relays come before it: the control arm, which shows what the relays gain. At most 0.5.
+    #[serde(default)]
+    pub control_share: Ratio,
 }
 
 /// Connections that are intercepted (TPROXY) and carried to their original destinations.
@@ -223,6 +227,9 @@ impl GatewayConfig {
         self.access_log.iter().try_for_each(AccessLogConfig::check)?;
         let learner = self.jumpstart.as_ref().map_or(Ok(()), JumpstartConfig::check);
         learner.map_err(|error| error.within("jumpstart"))?;
+        if self.control_share.as_f64() > 0.5 {
+            return Err(ConfigError::new("control_share", "expected a share of at most 0.5"));
+        }
         if self.grant.is_some() && self.grant_file.is_some() {
             return Err(ConfigError::new("grant", "give either `grant_file` or `grant`"));
         }

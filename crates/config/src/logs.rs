@@ -42,8 +42,9 @@ impl FromStr for LogTarget {
             Some(path) => (Self::Unix, path),
             None => (Self::File, text),
         };
-        // A relative path would depend on the process's working directory.
-        if path.starts_with('/') && !path.ends_with('/') {
+        // A relative path depends on the process's working directory, and only says so by `unix:`.
+        let is_socket = path.len() < text.len();
+        if (is_socket || path.starts_with('/')) && !path.is_empty() && !path.ends_with('/') {
             Ok(make(path.into()))
         } else {
             Err(bad())
@@ -54,7 +55,7 @@ impl FromStr for LogTarget {
 tradewind_units::text_schema!(
     LogTarget,
     "file or socket",
-    "^(udp:.+:[0-9]+|(unix:)?/(.*[^/])?)$",
+    "^(udp:.+:[0-9]+|unix:(.*[^/])|/(.*[^/])?)$",
     "/var/log/tradewind/access.log"
 );
 
@@ -158,10 +159,18 @@ mod tests {
 
     #[test]
     fn target_is_a_file_or_a_socket() {
-        for text in ["/var/log/a.log", "unix:/run/a.sock", "udp:[::1]:514", "udp:192.0.2.1:514"] {
+        for text in [
+            "/var/log/a.log",
+            "unix:/run/a.sock",
+            "unix:a.sock",
+            "udp:[::1]:514",
+            "udp:192.0.2.1:514",
+        ] {
             assert_eq!(text.parse::<LogTarget>().unwrap().to_string(), text);
         }
-        for text in ["", "a.log", "unix:a", "udp:localhost:514", "udp:192.0.2.1", "/var/log/"] {
+        for text in
+            ["", "a.log", "unix:", "unix:a/", "udp:localhost:514", "udp:192.0.2.1", "/var/log/"]
+        {
             let error = text.parse::<LogTarget>().unwrap_err().to_string();
             assert!(error.ends_with(&format!("not `{text}`")), "{error}");
         }

@@ -2,7 +2,7 @@
 //! document beyond it, so that a stolen controller makes no open relay of the host.
 //!
 //! Whatever the ceiling says, a document never leads outside the folder of its processes: keys and
-//! files are in it, there are no logs elsewhere, metrics stay on the host, and no process runs as
+//! files are in it, logs go to the agent alone, metrics stay on the host, and no process runs as
 //! root. A process may learn the initial windows of its own connections, and of no others.
 
 use std::collections::BTreeSet;
@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tradewind_config::{GatewayConfig, JumpstartConfig, Kind, RelayConfig};
+use tradewind_config::{
+    AccessLogConfig, GatewayConfig, JumpstartConfig, Kind, LogTarget, RelayConfig,
+};
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, DestinationRule};
 
-use crate::message::{Document, Process};
+use crate::message::{Document, Process, SESSIONS_SOCKET};
 use crate::record::Role;
 
 /// The name of the file that holds the host's own identity, which no document may write.
@@ -147,7 +149,7 @@ impl Ceiling {
             ],
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
-            has_logs: config.access_log.is_some(),
+            has_logs: config.access_log.as_ref().is_some_and(|log| !is_of_agent(log)),
             has_packets: config.has_packets(),
             learner: config.jumpstart.as_ref(),
         }
@@ -221,7 +223,9 @@ impl Common<'_> {
             return Err(format!("metrics: {metrics} is no loopback address"));
         }
         if self.has_logs {
-            return Err("access_log, audit_log: only the host's owner has them written".to_owned());
+            return Err(format!(
+                "access_log, audit_log: expected none, or a gateway's to `unix:{SESSIONS_SOCKET}`"
+            ));
         }
         if self.has_packets {
             return Err("the packet plane is not for controllers yet".to_owned());
@@ -231,6 +235,11 @@ impl Common<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns whether the agent alone receives a log.
+fn is_of_agent(log: &AccessLogConfig) -> bool {
+    log.to == LogTarget::Unix(SESSIONS_SOCKET.into())
 }
 
 fn is_of_loopback(rule: &DestinationRule) -> bool {

@@ -2,15 +2,16 @@
 
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::Problem;
-use tradewind_units::Timestamp;
+use tradewind_units::{FlowId, Timestamp};
 
 pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
 
 use crate::draft::Draft;
+use crate::explain::Explanation;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::record::Record;
 use crate::state::State;
-use crate::{documents, enrolment, operator, planning, reports, rollout, staleness};
+use crate::{documents, enrolment, explain, operator, planning, reports, rollout, staleness};
 
 /// The controller.
 #[derive(Debug)]
@@ -78,6 +79,7 @@ impl Controller {
                 operator::set_budget(draft, *usd_per_day, *alarm_share)?
             }
             Event::SetMode(mode) => operator::set_mode(draft, *mode),
+            Event::SetControlShare(share) => operator::set_control_share(draft, *share)?,
             Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
             Event::Revoke(host) => operator::revoke(draft, host)?,
             Event::Planned(plan) => planning::planned(draft, plan)?,
@@ -115,6 +117,14 @@ impl Controller {
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Vec<String> {
         staleness::reasons(&self.state, now)
+    }
+
+    /// Explains why a flow takes its path, and not another.
+    ///
+    /// # Errors
+    /// When there is no such flow.
+    pub fn explain(&self, now: Timestamp, flow: &FlowId) -> Result<Explanation, Refusal> {
+        explain::explain(&self.state, now, flow)
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher

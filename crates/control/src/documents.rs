@@ -16,16 +16,18 @@ use tradewind_desired::{
 use tradewind_grant::token::{BACKDATED, Extensions, RELAY_LIMIT};
 use tradewind_grant::{Grant, OperatorKey, PublicIdentity, Relays, RevocationList, SignedGrant};
 use tradewind_plan::Flow;
-use tradewind_units::{Duration, RegionId, RelayId, SiteId, Timestamp};
+use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId, Timestamp};
 
-use crate::draft::{CONTROLLER, Draft};
+use crate::draft::{CONTROLLER, Draft, unix_ms};
 use crate::event::{Keys, Refusal};
 use crate::knowledge;
-use crate::message::{Document, DocumentVersion, Process, SCHEMA_VERSION};
+use crate::message::{Document, DocumentVersion, Process, SCHEMA_VERSION, SESSIONS_SOCKET};
+use crate::money;
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Role, Step};
-use crate::rollout::is_unpaid;
 use crate::schedule::RESPONDER_PORT;
 use crate::state::State;
+use crate::take_back;
+use crate::watched::watched;
 
 /// The port of relays.
 pub(crate) const RELAY_PORT: u16 = 7000;
@@ -49,27 +51,30 @@ pub(crate) fn renew(draft: &mut Draft, keys: &Keys) {
     let (made, problems) = {
         let compiler = Compiler::new(&draft.state, draft.time, keys);
         let made: Vec<_> =
-            hosts.into_iter().map(|host| (compiler.processes(&host), host.id)).collect();
+            hosts.into_iter().map(|host| (compiler.processes(&host), host)).collect();
         (made, compiler.problems)
     };
     problems.into_iter().for_each(|problem| complain(draft, problem));
+    let mut watched = watched(&draft.state);
     for (processes, host) in made {
         let processes = match processes {
             Ok(processes) => processes,
             Err(problem) => {
-                complain(draft, format!("host {host} keeps its document: {problem}"));
+                complain(draft, format!("host {} keeps its document: {problem}", host.id));
                 continue;
             }
         };
         let counters = draft.state.counters;
+        let watched = watched.remove(&host.id).unwrap_or_default().into_iter().collect();
         let document = Document {
             schema_version: SCHEMA_VERSION,
             version: DocumentVersion { epoch: counters.epoch, version: counters.next_version },
-            host,
+            host: host.id,
             issued_unix_ms: draft.now(),
             processes,
             responder_port: RESPONDER_PORT,
             report_every_ms: REPORT_EVERY_MS,
+            watched,
         };
         let newest = draft.state.documents.get(&document.host);
         if newest.is_none_or(|newest| !says_the_same(newest, &document)) {
@@ -194,6 +199,11 @@ impl<'a> Compiler<'a> {
         table.insert("identity_file".to_owned(), IDENTITY_FILE.into());
         table.insert("direct".to_owned(), Value::Boolean(true));
         table.insert("metrics".to_owned(), GATEWAY_METRICS.into());
+        let mut access_log = Table::new();
+        access_log.insert("to".to_owned(), format!("unix:{SESSIONS_SOCKET}").into());
+        table.insert("access_log".to_owned(), Value::Table(access_log));
+        let share = self.state.settings.control_share.as_f64();
+        table.insert("control_share".to_owned(), Value::Float(share));
         if let Some(grant) = self.grant(host, &gateway.grant)? {
             table.insert("grant".to_owned(), grant.to_string().into());
         }
@@ -220,6 +230,7 @@ impl<'a> Compiler<'a> {
                     (&known.id, &known.from, &known.to) == (&flow.id, &flow.from, &flow.to)
                 })
             });
+            let is_planned = is_planned && !self.is_taken_back(&flow.id);
             let planned = planned.filter(|_| is_planned);
             let routes = planned.map_or(&[Route::Direct][..], |it| it.routes.routes_to(&flow.to).1);
             let routes = routes.iter().filter(|route| self.is_trusted(route)).cloned().collect();
@@ -248,11 +259,19 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Returns the plan whose paths gateways take; none once the budget is zero.
+    /// Returns the plan whose paths gateways take; none once the budget is zero or spent.
     fn plan_of_gateways(&self) -> Option<&Compiled<'a>> {
         let in_effect = self.state.plan_in_effect()?;
         let plan = self.plans.iter().find(|plan| plan.record.number == in_effect.number)?;
-        (!is_unpaid(self.state, plan.record)).then_some(plan)
+        let now = unix_ms(self.time);
+        (!money::is_unpaid(self.state, now, plan.record)).then_some(plan)
+    }
+
+    /// Returns whether the path that the plan gives a flow was taken back.
+    fn is_taken_back(&self, flow: &FlowId) -> bool {
+        let plan = self.plan_of_gateways().map(|plan| plan.record);
+        let now = unix_ms(self.time);
+        plan.is_some_and(|plan| take_back::of_plan(self.state, now, plan, flow).is_some())
     }
 
     /// Returns whether a route passes no revoked relay.
@@ -429,6 +448,8 @@ mod tests {
         assert_eq!(paths(&bench, 7), [2, 1, 1, 0]);
         assert_eq!(paths(&bench, 8), [0], "a flow without a plan goes direct");
         let config = gateway(&bench);
+        assert_eq!(config.access_log.unwrap().to.to_string(), "unix:sessions.sock");
+        assert_eq!(config.control_share, bench.state().settings.control_share);
         assert_eq!(config.forward.len(), 2);
         assert_eq!(config.forward[0].listen, flow("a", 7).listen);
         let first = relay(&bench, "gcp:europe-north1-1");

@@ -10,6 +10,9 @@ pub(crate) const OPERATOR: &str = "operator";
 /// The actor of what the controller does by itself.
 pub(crate) const CONTROLLER: &str = "controller";
 
+/// Milliseconds of a day.
+pub(crate) const DAY_MS: u64 = 86_400_000;
+
 /// A decision while it is made.
 pub(crate) struct Draft {
     /// Time now.

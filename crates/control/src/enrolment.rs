@@ -3,14 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::PublicIdentity;
-use tradewind_model::Catalogue;
 use tradewind_units::{Duration, HostId, SiteId};
 
 use crate::draft::{Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
 use crate::invite::{Invite, InviteSecret};
 use crate::message::{JoinAnswer, JoinRequest, SCHEMA_VERSION};
-use crate::planning::relay_type;
+use crate::prices::{CATALOGUE, relay_type};
 use crate::record::{Host, InviteRecord, Record, Role};
 
 /// Longest that an invite may last. Chosen: a month, the longest that an order of machines takes.
@@ -49,9 +48,8 @@ pub(crate) fn invite(
 fn check_role(role: &Role) -> Result<(), Refusal> {
     match role {
         Role::Relay { region, relay_type: id } => {
-            let catalogue = Catalogue::builtin();
-            catalogue.require(region).map_err(|error| Refusal::Invalid(error.to_string()))?;
-            relay_type(&catalogue, id).map(drop)
+            CATALOGUE.require(region).map_err(|error| Refusal::Invalid(error.to_string()))?;
+            relay_type(id).map(drop)
         }
         Role::Gateway { site } | Role::Probe { site } => check_site(site),
     }
@@ -59,7 +57,7 @@ fn check_role(role: &Role) -> Result<(), Refusal> {
 
 /// Refuses a site that is called as a region of the catalogue.
 pub(crate) fn check_site(site: &SiteId) -> Result<(), Refusal> {
-    if Catalogue::builtin().regions().any(|region| region.id.as_str() == site.as_str()) {
+    if CATALOGUE.regions().any(|region| region.id.as_str() == site.as_str()) {
         let problem = format!("site `{site}`: a region is called so; give it another name");
         return Err(Refusal::Invalid(problem));
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Plan;
-use tradewind_units::{Duration, FlowId, HostId, Money};
+use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
 
 use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
@@ -60,6 +60,8 @@ pub enum Event {
     },
     /// The operator sets who applies plans.
     SetMode(Mode),
+    /// The operator sets the share of sessions in the control arm.
+    SetControlShare(Ratio),
     /// The operator takes a host out of service, or back into it.
     Drain {
         /// The host.

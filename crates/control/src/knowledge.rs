@@ -15,6 +15,12 @@ use tradewind_units::{Bandwidth, Bytes, Duration, RegionId, SiteId};
 
 use crate::state::State;
 
+/// Most relays on a path [CP V].
+pub(crate) const MOST_RELAYS: usize = 2;
+/// The share by which a figure must differ from the one that the plan used, beside its own spread.
+/// Chosen: below it, no path that is worth its price changes.
+pub(crate) const CHANGED_BY: f64 = 0.2;
+
 /// Age from which on a measured rate counts no more, so that a leg that was slow once gets another
 /// chance. Chosen: six of the times after which the rates of a plan are measured again.
 pub const RATES_LAST: Duration = Duration::from_secs(6 * 3600);
@@ -23,20 +29,67 @@ pub const RATES_LAST: Duration = Duration::from_secs(6 * 3600);
 /// a probe's own error.
 const CLEARLY_BELOW: f64 = 0.9;
 
-/// Returns the measurements that plans are made from: all, without the rates of too long ago.
+/// Returns the measurements that plans are made from: all, without the rates of too long ago and
+/// those that misled.
 #[must_use]
 pub fn current(state: &State, now_unix_ms: u64) -> Vec<LegMeasurement> {
-    let is_recent = |ends: &(SiteId, SiteId)| {
-        let test = state.rate_tests.get(ends);
-        test.is_some_and(|test| {
-            u128::from(now_unix_ms.abs_diff(test.unix_ms)) < RATES_LAST.as_millis()
-        })
+    renewed(state, now_unix_ms, state.measurements.values())
+}
+
+/// Returns the same of legs that may have been measured anew since.
+pub(crate) fn renewed<'a>(
+    state: &State,
+    now_unix_ms: u64,
+    legs: impl Iterator<Item = &'a LegMeasurement>,
+) -> Vec<LegMeasurement> {
+    let misled = misled(state);
+    let leg = |leg: &LegMeasurement| {
+        let ends = (leg.source.clone(), leg.destination.clone());
+        let newest = state.measurements.get(&ends).unwrap_or(leg);
+        let is_current = is_rate_current(state, &misled, &ends, now_unix_ms);
+        LegMeasurement { rate: newest.rate.filter(|_| is_current), ..newest.clone() }
     };
-    let leg = |(ends, leg): (&(SiteId, SiteId), &LegMeasurement)| LegMeasurement {
-        rate: leg.rate.filter(|_| is_recent(ends)),
-        ..leg.clone()
-    };
-    state.measurements.iter().map(leg).collect()
+    legs.map(leg).collect()
+}
+
+/// The legs whose rates have misled, with the time since when that is known.
+type Misled = BTreeMap<(SiteId, SiteId), u64>;
+
+/// Returns the legs whose rates have misled.
+pub(crate) fn misled(state: &State) -> Misled {
+    let mut misled = BTreeMap::new();
+    for taken in state.taken_back.values().flat_map(|taken| &taken.paths) {
+        for leg in &taken.legs {
+            let ends = (leg.source.clone(), leg.destination.clone());
+            let since = misled.entry(ends).or_insert(taken.since_unix_ms);
+            *since = taken.since_unix_ms.max(*since);
+        }
+    }
+    misled
+}
+
+/// Returns whether plans count on a measured rate of a leg.
+pub(crate) fn has_current_rate(
+    state: &State,
+    from: &SiteId,
+    to: &SiteId,
+    now_unix_ms: u64,
+) -> bool {
+    let ends = (from.clone(), to.clone());
+    let has_rate = state.measurements.get(&ends).is_some_and(|leg| leg.rate.is_some());
+    has_rate && is_rate_current(state, &misled(state), &ends, now_unix_ms)
+}
+
+fn is_rate_current(
+    state: &State,
+    misled: &Misled,
+    ends: &(SiteId, SiteId),
+    now_unix_ms: u64,
+) -> bool {
+    state.rate_tests.get(ends).is_some_and(|test| {
+        let is_new = u128::from(now_unix_ms.abs_diff(test.unix_ms)) < RATES_LAST.as_millis();
+        is_new && misled.get(ends).is_none_or(|since| *since < test.unix_ms)
+    })
 }
 
 /// Returns every measured leg; `regions` are those of relays, all other places are sites.
@@ -55,13 +108,37 @@ struct Knowledge<'a> {
     regions: BTreeMap<SiteId, &'a RegionId>,
     /// The window of a site's connections.
     window: Bytes,
+    /// What the access of each place was measured to send, and to receive.
+    sends: BTreeMap<&'a SiteId, AccessRate>,
+    receives: BTreeMap<&'a SiteId, AccessRate>,
+}
+
+/// The rate that the access of a place was measured to carry.
+#[derive(Debug, Clone, Copy)]
+struct AccessRate {
+    /// The greatest of all tests.
+    best: Bandwidth,
+    /// True if something else than the window bound a test.
+    is_bound: bool,
 }
 
 impl<'a> Knowledge<'a> {
     fn new(measurements: &'a [LegMeasurement], regions: &'a BTreeSet<RegionId>) -> Self {
         let regions = regions.iter().map(|region| (region.clone().into(), region)).collect();
-        let mut knowledge = Self { measurements, regions, window: DEFAULT_WINDOW };
-        knowledge.window = knowledge.measured_window().unwrap_or(DEFAULT_WINDOW);
+        let (sends, receives) = (BTreeMap::new(), BTreeMap::new());
+        let mut knowledge = Self { measurements, regions, window: DEFAULT_WINDOW, sends, receives };
+        let window = knowledge.measured_window().unwrap_or(DEFAULT_WINDOW);
+        knowledge.window = window.max(knowledge.shown_window());
+        for leg in measurements {
+            let Some(measured) = knowledge.access_rate(leg) else { continue };
+            for (rates, place) in
+                [(&mut knowledge.sends, &leg.source), (&mut knowledge.receives, &leg.destination)]
+            {
+                let rate = rates.entry(place).or_insert(measured);
+                rate.best = rate.best.max(measured.best);
+                rate.is_bound |= measured.is_bound;
+            }
+        }
         knowledge
     }
 
@@ -80,10 +157,24 @@ impl<'a> Knowledge<'a> {
 
     /// Returns the median window of the tests of sites' connections that the window bound.
     fn measured_window(&self) -> Option<Bytes> {
-        let of_sites = self.measurements.iter().filter(|leg| !self.is_between_relays(leg));
-        let mut seen: Vec<Bytes> = of_sites.filter_map(|leg| leg.rate?.window).collect();
+        let mut seen: Vec<Bytes> = self.of_sites().filter_map(|leg| leg.rate?.window).collect();
         seen.sort();
         seen.get(seen.len() / 2).copied()
+    }
+
+    /// Returns the largest window that a test of sites' connections has filled. On a short leg, a
+    /// receiver that is busy looks like a small window.
+    fn shown_window(&self) -> Bytes {
+        let shown = |leg: &LegMeasurement| {
+            let rate = leg.rate?;
+            let each = rate.rate.scaled(1.0 / f64::from(rate.connections.max(1)));
+            Some(each.volume_in(leg.rtt.min))
+        };
+        self.of_sites().filter_map(shown).max().unwrap_or(Bytes::ZERO)
+    }
+
+    fn of_sites(&self) -> impl Iterator<Item = &LegMeasurement> {
+        self.measurements.iter().filter(|leg| !self.is_between_relays(leg))
     }
 
     fn leg(&self, measured: &LegMeasurement) -> Leg {
@@ -93,25 +184,18 @@ impl<'a> Knowledge<'a> {
         if measured.rate.is_some() {
             return leg;
         }
-        let sends = |other: &LegMeasurement| other.source == measured.source;
-        let receives = |other: &LegMeasurement| other.destination == measured.destination;
-        let source = self.is_site(&measured.source).then(|| self.access_cap(sends));
-        let destination = self.is_site(&measured.destination).then(|| self.access_cap(receives));
-        source.into_iter().chain(destination).flatten().fold(leg, Leg::capped_at)
+        let (source, destination) = (&measured.source, &measured.destination);
+        let sends = self.sends.get(source).filter(|_| self.is_site(source));
+        let receives = self.receives.get(destination).filter(|_| self.is_site(destination));
+        let caps = sends.into_iter().chain(receives).filter(|rate| rate.is_bound);
+        caps.map(|rate| rate.best).fold(leg, Leg::capped_at)
     }
 
-    /// Returns the rate that the access of a site was measured to carry on its legs, if something
-    /// else than the window bound a test.
-    fn access_cap(&self, is_its: impl Fn(&LegMeasurement) -> bool) -> Option<Bandwidth> {
-        let mut best: Option<Bandwidth> = None;
-        let mut is_bound = false;
-        for leg in self.measurements.iter().filter(|leg| is_its(leg)) {
-            let Some(rate) = leg.rate.map(|measured| measured.rate) else { continue };
-            let limit = Leg::new(leg.rtt.min).with_window(self.window).window_limit();
-            is_bound |= rate < limit.scaled(CLEARLY_BELOW);
-            best = best.max(Some(rate));
-        }
-        best.filter(|_| is_bound)
+    /// Returns the rate of a leg's test, if there was one.
+    fn access_rate(&self, leg: &LegMeasurement) -> Option<AccessRate> {
+        let best = leg.rate?.rate;
+        let limit = Leg::new(leg.rtt.min).with_window(self.window).window_limit();
+        Some(AccessRate { best, is_bound: best < limit.scaled(CLEARLY_BELOW) })
     }
 }
 
@@ -165,9 +249,24 @@ mod tests {
         assert!((rate(&legs_after, site, relay) - 20.0).abs() < 0.1);
     }
 
+    #[test]
+    fn window_is_no_smaller_than_any_test_has_filled() {
+        let region = RegionId::new("gcp:europe-north1").unwrap();
+        let [office, far] = ["office", "far"].map(|id| Place::Site(SiteId::new(id).unwrap()));
+        let mut known = [
+            measured("gcp:europe-north1", "far", 11, Some(960.0)),
+            measured("office", "far", 276, Some(82.0)),
+        ];
+        if let Some(rate) = &mut known[0].rate {
+            rate.window = Some(Bytes::new(1_320_000));
+        }
+        let legs = legs(&known, &[region].into());
+        assert!((rate(&legs, office, far) - 82.0).abs() < 0.1);
+    }
+
     proptest! {
         #[test]
-        fn no_leg_is_faster_than_measured_or_than_its_window_allows(
+        fn legs_carry_what_was_measured_or_what_their_window_allows(
             figures in prop::collection::vec((1_u64..400, prop::option::of(1.0_f64..2000.0)), 6),
         ) {
             let region = RegionId::new("gcp:europe-north1").unwrap();
@@ -185,10 +284,11 @@ mod tests {
             for leg in &known {
                 let ends = (knowledge.place(&leg.source), knowledge.place(&leg.destination));
                 let rate = legs[&ends].rate().as_mbps();
-                let by_window = Leg::new(leg.rtt.min).with_window(DEFAULT_WINDOW).window_limit();
+                let window = knowledge.window;
+                let by_window = Leg::new(leg.rtt.min).with_window(window).window_limit();
                 prop_assert!(rate <= by_window.as_mbps() * 1.000_001);
                 if let Some(measured) = leg.rate {
-                    prop_assert!(rate <= measured.rate.as_mbps() * 1.000_001);
+                    prop_assert!((rate / measured.rate.as_mbps() - 1.0).abs() < 1e-5);
                 }
             }
         }

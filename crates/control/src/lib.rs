@@ -18,12 +18,21 @@
 //! | `enrolment` | how hosts join |
 //! | `operator` | what the operator declares |
 //! | `reports` | what hosts report |
+//! | `sessions` | sessions that gateways report, added up by day |
 //! | [`schedule`] | which probes a host runs next |
 //! | [`knowledge`] | the planner's legs, from measurements |
+//! | `passive` | what connections show of legs |
+//! | `take_back` | paths that measure worse than predicted |
+//! | `watched` | the neighbours whose connections a host watches |
 //! | `planning` | the planning problem, and plans as records |
 //! | `staleness` | why a new plan should be made |
 //! | `rollout` | how a plan is put into effect: make before break |
+//! | `prices` | what machines and traffic cost |
+//! | `predict` | predicted completion times of sessions |
+//! | `money` | machines metered, the alarm and the stop of the budget |
+//! | [`gain`] | what the overlay gains, and what it costs |
 //! | `documents` | what each host should run |
+//! | [`explain`] | why a flow takes its path, and not another |
 //! | `draft` | the records of a decision while they are made |
 
 pub mod ceiling;
@@ -32,19 +41,28 @@ mod documents;
 mod draft;
 mod enrolment;
 pub mod event;
+pub mod explain;
+pub mod gain;
 pub mod invite;
 pub mod knowledge;
 pub mod message;
+mod money;
 mod operator;
+mod passive;
 mod planning;
+mod predict;
+mod prices;
 pub mod record;
 mod reports;
 mod rollout;
 pub mod schedule;
+mod sessions;
 mod staleness;
 pub mod state;
+mod take_back;
 #[cfg(test)]
 mod testing;
+mod watched;
 
 pub use ceiling::Ceiling;
 pub use controller::{Answer, Controller, Decision, Event, Keys, Refusal};

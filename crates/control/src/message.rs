@@ -18,11 +18,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_config::Kind;
 use tradewind_grant::signing::SIGNATURE_BYTES;
 use tradewind_grant::{IdentitySigner, PublicIdentity};
-use tradewind_units::{Duration, HostId, SiteId};
+use tradewind_units::{Duration, FlowId, HostId, RelayId, SiteId};
 
 use crate::invite::InviteSecret;
 use crate::record::Role;
@@ -61,6 +62,8 @@ impl FromStr for DocumentVersion {
         parts.ok_or(MessageError::Version)
     }
 }
+
+tradewind_units::text_schema!(DocumentVersion, "EPOCH.VERSION", "^[0-9]+\\.[0-9]+$", "1.12");
 
 impl Serialize for DocumentVersion {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -119,6 +122,22 @@ pub struct Document {
     pub responder_port: u16,
     /// Time between two reports, in milliseconds.
     pub report_every_ms: u64,
+    /// The neighbours whose connections the agent watches.
+    #[serde(default)]
+    pub watched: Vec<Watched>,
+}
+
+/// The socket, in the working directory of a process, to which it sends its access log, and on
+/// which the agent listens.
+pub const SESSIONS_SOCKET: &str = "sessions.sock";
+
+/// A neighbour whose connections an agent watches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Watched {
+    /// Its place.
+    pub site: SiteId,
+    /// Its address; connections to and from any of its ports count.
+    pub address: IpAddr,
 }
 
 /// A process of the data plane.
@@ -196,10 +215,113 @@ pub struct Report {
     pub processes: Vec<ProcessStatus>,
     /// Results of probes since the last acknowledged report.
     pub results: Vec<ProbeResult>,
+    /// Sessions that ended since the last acknowledged report, if any did.
+    #[serde(default)]
+    pub sessions: Option<SessionBatch>,
+    /// What connections to neighbours have shown of their legs since the last acknowledged report.
+    #[serde(default)]
+    pub passive: Vec<PassiveLeg>,
+}
+
+/// Sessions that ended, tallied. Repeated with the same numbers until a report is acknowledged, so
+/// that each session counts once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionBatch {
+    /// A random number that an agent draws when it starts.
+    pub run: u64,
+    /// The number of the batch within that run, from 1.
+    pub number: u64,
+    /// The tallies.
+    pub tallies: Vec<SessionTally>,
+}
+
+/// The reason why sessions took their path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// The path that the plan gives: over relays.
+    Overlay,
+    /// Drawn by lot to go direct although the plan gives relays: the control arm.
+    Control,
+    /// Anything else: flows that go direct by plan, and sessions that fell back to another path.
+    Other,
+}
+
+/// The sessions of one flow, path, arm and size class. Times are summed by their logarithms, of
+/// which geometric means and their intervals follow; sums of several tallies add up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionTally {
+    /// The flow.
+    pub flow: FlowId,
+    /// The names of the path's relays, in order; empty: direct.
+    pub path: Vec<RelayId>,
+    /// The reason for the path.
+    pub arm: Arm,
+    /// The size class: the binary logarithm, rounded down, of the bytes carried both ways.
+    pub size_class: u8,
+    /// Sessions that ended in order, which the times below are of.
+    pub sessions: u64,
+    /// Sessions that did not.
+    pub failed: u64,
+    /// Bytes of all of them away from the application.
+    pub bytes_up: u64,
+    /// Bytes of all of them towards the application.
+    pub bytes_down: u64,
+    /// Sum of the completion times, in seconds.
+    pub seconds: f64,
+    /// Sum of the natural logarithms of the completion times in seconds.
+    pub log_seconds: f64,
+    /// Sum of the squares of those logarithms.
+    pub log_seconds_squared: f64,
+}
+
+impl SessionTally {
+    /// Returns what tallies that add up have in common, the flow aside.
+    #[must_use]
+    pub fn key(&self) -> (Arm, u8, &[RelayId]) {
+        (self.arm, self.size_class, &self.path)
+    }
+
+    /// Adds the sums of another tally.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sessions = self.sessions.saturating_add(other.sessions);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.bytes_up = self.bytes_up.saturating_add(other.bytes_up);
+        self.bytes_down = self.bytes_down.saturating_add(other.bytes_down);
+        self.seconds += other.seconds;
+        self.log_seconds += other.log_seconds;
+        self.log_seconds_squared += other.log_seconds_squared;
+    }
+
+    /// Returns the bytes that all sessions carried, both ways.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes_up.saturating_add(self.bytes_down)
+    }
+}
+
+/// What the connections from a host to a neighbour have shown, by `TCP_INFO`, at no cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PassiveLeg {
+    /// The place at the other end.
+    pub to: SiteId,
+    /// The greatest rate of all connections together over a second or more in which the network
+    /// alone limited every one of them, after slow start, in Mbit/s; absent if there was no such
+    /// time.
+    pub rate_mbps: Option<f64>,
+    /// Connections that carried that rate.
+    pub connections: u32,
+    /// The share of bytes that were sent again, if any were sent.
+    pub retransmitted: Option<f64>,
+    /// The least smoothed round-trip time of any connection that sent, in milliseconds: queueing
+    /// included.
+    pub rtt_ms: Option<f64>,
+    /// Bytes that the neighbour has acknowledged.
+    pub bytes: u64,
 }
 
 /// A document that an agent refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedDocument {
     /// Its version.
     pub version: DocumentVersion,
@@ -208,7 +330,7 @@ pub struct RefusedDocument {
 }
 
 /// The state of one process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessStatus {
     /// Its name in the document.
     pub name: String,
@@ -223,7 +345,7 @@ pub struct ProcessStatus {
 }
 
 /// The state of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessState {
     /// Started, and not ready yet.
@@ -331,7 +453,7 @@ pub enum ProbeOutcome {
 }
 
 /// The body of an error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorAnswer {
     /// The problem, its place, and what would be right, in one line.
     pub error: String,
@@ -366,6 +488,7 @@ mod tests {
             processes: Vec::new(),
             responder_port: 7001,
             report_every_ms: 5000,
+            watched: Vec::new(),
         };
         let controller = keys().identity;
         let signed = SignedDocument::sign(&document, &controller.signer()).unwrap();

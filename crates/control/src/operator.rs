@@ -1,6 +1,6 @@
 //! Settings that the operator declares: flows, budget, mode, and hosts out of service.
 
-use tradewind_units::{Bytes, FlowId, HostId, Money};
+use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio};
 
 use crate::documents;
 use crate::draft::{Draft, OPERATOR};
@@ -77,7 +77,7 @@ pub(crate) fn set_budget(
         return Err(Refusal::Invalid("the share that raises an alarm is 0 to 1".to_owned()));
     }
     let settings =
-        Settings { budget_usd_per_day: usd_per_day, alarm_share, ..draft.state.settings };
+        Settings { budget_usd_per_day: usd_per_day, alarm_share, ..draft.state.settings.clone() };
     draft.push(Record::Settings(settings));
     draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
     Ok(Answer::Done)
@@ -92,6 +92,17 @@ pub(crate) fn set_mode(draft: &mut Draft, mode: Mode) -> Answer {
     };
     draft.audit(OPERATOR, format!("plans are applied by {who}"));
     Answer::Done
+}
+
+/// Sets the share of the control arm.
+pub(crate) fn set_control_share(draft: &mut Draft, share: Ratio) -> Result<Answer, Refusal> {
+    const MOST: f64 = 0.5;
+    if share.as_f64() > MOST {
+        return Err(Refusal::Invalid("the control arm is at most half of all sessions".to_owned()));
+    }
+    draft.push(Record::Settings(Settings { control_share: share, ..draft.state.settings.clone() }));
+    draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
+    Ok(Answer::Done)
 }
 
 /// Takes a host out of service, or back into it.

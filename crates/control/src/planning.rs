@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
-use tradewind_model::measurement::LegMeasurement;
-use tradewind_model::{Catalogue, StartUp};
+use tradewind_model::measurement::{LegMeasurement, Method};
 use tradewind_plan::{
     Flow, Inputs, Legs, Objective, Place, Plan, PlannedRelay, Problem, RelayType, Running,
 };
@@ -15,45 +15,35 @@ use tradewind_units::{
 
 use crate::draft::{CONTROLLER, Draft, unix_ms};
 use crate::event::{Answer, Refusal};
-use crate::knowledge;
+use crate::knowledge::{self, MOST_RELAYS};
+use crate::money;
+use crate::prices::{self, CATALOGUE};
 use crate::record::{FlowRecord, Host, Mode, PlanRecord, Record, Role, Step};
 use crate::rollout;
 use crate::state::State;
+use crate::take_back;
 
-/// Most relays on a path [CP V].
-const MOST_RELAYS: usize = 2;
-/// Hours for which machines are paid: plans are for a day.
-const HOURS: u64 = 24;
 /// The share of the total completion time by which a plan must beat the one in effect before the
 /// controller applies it by itself. Chosen: above the noise of measured rates, and moving flows has
 /// a cost of its own.
 pub(crate) const HYSTERESIS: f64 = 0.05;
 
-/// Returns the relay type of this name: a machine of the catalogue, paid for a day, or CP's.
-pub(crate) fn relay_type(catalogue: &Catalogue, id: &RelayTypeId) -> Result<RelayType, Refusal> {
-    let standard = RelayType::cloudpilot();
-    if *id == standard.id {
-        return Ok(standard);
-    }
-    let Some(vm) = catalogue.vm_type(id.as_str()) else {
-        let close = catalogue.vm_types().map(|vm| vm.id.as_str()).collect::<Vec<_>>().join("`, `");
-        let problem = format!("no relay type `{id}`; expected `standard` or one of `{close}`");
-        return Err(Refusal::Invalid(problem));
-    };
-    Ok(RelayType {
-        id: id.clone(),
-        capacity: vm.egress_cap.min(vm.ingress_cap),
-        per_connection: vm.per_connection_cap,
-        set_up: vm.usd_per_hour.times(HOURS),
-    })
-}
-
 /// Returns the planning problem of the state now.
 pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal> {
+    let flows: Vec<&FlowRecord> = state.flows.values().collect();
+    problem_of(state, time, state.relay_hosts(unix_ms(time)), &flows)
+}
+
+/// Returns the planning problem of these relay hosts and flows.
+pub(crate) fn problem_of<'a>(
+    state: &State,
+    time: Timestamp,
+    relay_hosts: impl Iterator<Item = &'a Host>,
+    declared: &[&FlowRecord],
+) -> Result<Problem, Refusal> {
     let now = unix_ms(time);
-    let catalogue = Catalogue::builtin();
     let mut most: BTreeMap<(RegionId, RelayTypeId), usize> = BTreeMap::new();
-    for host in state.relay_hosts(now) {
+    for host in relay_hosts {
         if let Role::Relay { region, relay_type } = &host.role {
             *most.entry((region.clone(), relay_type.clone())).or_default() += 1;
         }
@@ -61,15 +51,16 @@ pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal
     let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
     let types: BTreeSet<RelayTypeId> = most.keys().map(|(_, id)| id.clone()).collect();
     let mut relay_types: Vec<RelayType> =
-        types.iter().map(|id| relay_type(&catalogue, id)).collect::<Result<_, _>>()?;
+        types.iter().map(|id| prices::relay_type(id)).collect::<Result<_, _>>()?;
     if relay_types.is_empty() {
         relay_types.push(RelayType::cloudpilot());
     }
     for pair in regions.iter().flat_map(|region| types.iter().map(move |id| (region, id))) {
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
-    let legs = knowledge::legs(&knowledge::current(state, now), &regions);
-    let flows = flows(state, &legs)?;
+    let mut legs = knowledge::legs(&knowledge::current(state, now), &regions);
+    let mut flows = flows(declared, &legs)?;
+    take_back::exclude(state, now, &mut flows, &mut legs);
     let inputs = Inputs {
         flows,
         regions: regions.into_iter().collect(),
@@ -81,8 +72,8 @@ pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal
         site_regions: BTreeMap::new(),
         site_caps: BTreeMap::new(),
         site_caps_outside: BTreeMap::new(),
-        prices: Prices::Catalogue(Box::new(catalogue)),
-        budget: state.settings.budget_usd_per_day,
+        prices: Prices::Catalogue(Box::new(CATALOGUE.clone())),
+        budget: money::available(state, now),
         max_relays: MOST_RELAYS,
         start_up: StartUp::default(),
         objective: Objective::TotalFct,
@@ -92,19 +83,19 @@ pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal
 }
 
 /// Returns the flows whose direct leg is known; all others go direct without a plan.
-fn flows(state: &State, legs: &Legs) -> Result<Vec<Flow>, Refusal> {
-    if state.flows.is_empty() {
+fn flows(declared: &[&FlowRecord], legs: &Legs) -> Result<Vec<Flow>, Refusal> {
+    if declared.is_empty() {
         return Err(Refusal::Conflict("no flow is declared".to_owned()));
     }
-    let is_known = |flow: &&FlowRecord| {
+    let is_known = |flow: &&&FlowRecord| {
         let ends = (Place::Site(flow.from.clone()), Place::Site(flow.to_site.clone()));
         legs.contains_key(&ends)
     };
-    let flow = |flow: &FlowRecord| Flow {
+    let flow = |flow: &&FlowRecord| Flow {
         weight: flow.weight,
         ..Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.per_day)
     };
-    let flows: Vec<Flow> = state.flows.values().filter(is_known).map(flow).collect();
+    let flows: Vec<Flow> = declared.iter().filter(is_known).map(flow).collect();
     if flows.is_empty() {
         let problem = "no flow's direct path has been measured yet: its gateway does that";
         return Err(Refusal::Conflict(problem.to_owned()));
@@ -115,8 +106,8 @@ fn flows(state: &State, legs: &Legs) -> Result<Vec<Flow>, Refusal> {
 /// Stores a plan, and applies it where that is the controller's part.
 pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal> {
     let now = draft.now();
-    if plan.cost > draft.state.settings.budget_usd_per_day {
-        let budget = draft.state.settings.budget_usd_per_day;
+    let budget = money::available(&draft.state, now);
+    if plan.cost > budget {
         let problem = format!("the plan costs {} a day, above the budget {budget}", plan.cost);
         return Err(Refusal::Conflict(problem));
     }
@@ -131,17 +122,19 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
     let hosts = hosts.into_values().map(|host| (relay_of(&host), host)).collect();
     let (known, measurements) = measurements(&draft.state, now, &plan, &flows);
     let number = draft.next_plan();
-    let record = PlanRecord {
+    let mut record = PlanRecord {
         number,
         made_unix_ms: now,
         usd_per_day: plan.cost,
-        rests_on: rests_on(now, &plan, &flows, &measurements),
+        rests_on: Vec::new(),
         plan,
         hosts,
         flows,
         measurements,
         known_legs: known,
+        budget: Some(budget),
     };
+    record.rests_on = rests_on(now, &record);
     draft.push(Record::Plan(record));
     let reason = match draft.state.settings.mode {
         Mode::Suggest => None,
@@ -215,46 +208,41 @@ fn measurements(
 }
 
 /// Returns the legs of the plan's paths, as places.
-pub(crate) fn legs_of_paths(plan: &Plan, flows: &[FlowRecord]) -> BTreeSet<(SiteId, SiteId)> {
-    let region = |id: &RelayId| -> Option<SiteId> {
-        let relay = plan.relays.iter().find(|relay| relay.id == *id)?;
-        Some(relay.region.clone().into())
-    };
+pub(crate) fn legs_of_paths(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
     let mut legs = BTreeSet::new();
-    for flow in flows {
-        let planned = plan.flows.iter().find(|planned| planned.id == flow.id);
-        let relays = planned.into_iter().flat_map(|planned| planned.path.iter().filter_map(region));
-        let places: Vec<SiteId> =
-            [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect();
+    for (flow, path) in plan.paths() {
+        let places = plan.places(flow, path);
         legs.extend(places.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
     }
     legs
 }
 
 /// Returns what the plan's seconds rest on, in a line for each leg of its paths.
-fn rests_on(
-    now: u64,
-    plan: &Plan,
-    flows: &[FlowRecord],
-    measurements: &[LegMeasurement],
-) -> Vec<String> {
+fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
     let line = |(from, to): &(SiteId, SiteId)| {
-        let known = measurements.iter().find(|leg| leg.source == *from && leg.destination == *to);
+        let mut measurements = plan.measurements.iter();
+        let known = measurements.find(|leg| leg.source == *from && leg.destination == *to);
         let Some(leg) = known else { return format!("{from} -> {to}: not measured") };
         let age = leg.measured_at_unix_ms.map_or(0, |at| now.saturating_sub(at) / 1000);
         let rtt = time::as_millis_f64(leg.rtt.min);
         let rate = match leg.rate {
+            Some(measured) if leg.method == Method::Passive => {
+                format!("{} shown by connections", measured.rate)
+            }
             Some(measured) => format!("{} measured", measured.rate),
             None => "rate not measured: estimated by window over RTT".to_owned(),
         };
         format!("{from} -> {to}: RTT {rtt:.1} ms, measured {age} s ago; {rate}")
     };
-    legs_of_paths(plan, flows).iter().map(line).collect()
+    legs_of_paths(plan).iter().map(line).collect()
 }
 
 /// Returns why the controller should apply a plan by itself, if it should.
 fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String> {
     let new = state.plans.get(&number)?;
+    if obstacle(state, unix_ms(time), new).is_some() {
+        return None;
+    }
     let Some(old) = state.plan_in_effect() else {
         return (!new.hosts.is_empty()).then(|| "there was none".to_owned());
     };
@@ -280,9 +268,19 @@ fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String
 /// Returns why a plan cannot be kept in effect, if it cannot.
 pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
     let budget = state.settings.budget_usd_per_day;
+    if plan.usd_per_day <= budget && money::is_unpaid(state, now, plan) {
+        return Some(format!("today's budget {budget} is spent, and plan {} costs", plan.number));
+    }
     if plan.usd_per_day > budget && plan.usd_per_day > Money::ZERO {
         let cost = plan.usd_per_day;
         return Some(format!("plan {} costs {cost} a day, above the budget {budget}", plan.number));
+    }
+    if let Some((flow, taken)) = take_back::of_plans_flows(state, now, plan).next() {
+        let finding = &taken.finding;
+        return Some(format!(
+            "flow {flow} of plan {} has a path taken back: {finding}",
+            plan.number
+        ));
     }
     let usable: BTreeSet<&HostId> = state.relay_hosts(now).map(|host| &host.id).collect();
     let gone = plan.hosts.values().find(|host| !usable.contains(host))?;

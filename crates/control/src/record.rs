@@ -7,17 +7,22 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_plan::Plan;
-use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bytes, FlowId, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId,
+};
 
 use crate::invite::InviteHash;
-use crate::message::{Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument};
+use crate::message::{
+    Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument, SessionTally,
+};
 
 /// The role of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "role")]
 pub enum Role {
     /// Runs a relay when a plan uses it.
@@ -81,6 +86,18 @@ pub enum Record {
     Document(Document),
     /// A line of the audit log, by its number.
     Audit(AuditEntry),
+    /// The last batch of sessions that was taken of a host, by the host's name.
+    Batch(BatchTaken),
+    /// The sessions of one day, flow, arm, size class and path, by all of these.
+    Sessions(DaySessions),
+    /// The money of one day, by the day.
+    Spent(Spent),
+    /// The paths that were taken back from a flow, by the flow.
+    TakenBack(TakenBack),
+    /// What connections have shown against a leg's rate, by the leg's ends. Not kept.
+    Doubt(Doubt),
+    /// The sessions of a flow since its path was judged last, by the flow. Not kept.
+    Window(Window),
     /// The last report of a host, by the host's name. Not kept.
     Seen(Seen),
     /// A probe that a host runs, by its number; `None` once it has ended. Not kept.
@@ -93,7 +110,10 @@ impl Record {
     /// Returns whether a store keeps it.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
-        !matches!(self, Self::Seen(_) | Self::Probing(_) | Self::Watching(_))
+        !matches!(
+            self,
+            Self::Doubt(_) | Self::Window(_) | Self::Seen(_) | Self::Probing(_) | Self::Watching(_)
+        )
     }
 }
 
@@ -125,16 +145,31 @@ pub struct Settings {
     pub alarm_share: Option<f64>,
     /// The one who applies plans.
     pub mode: Mode,
+    /// Share of sessions with a planned path over relays that go direct, by lot, to measure the
+    /// gain.
+    #[serde(default = "default_control_share")]
+    pub control_share: Ratio,
+}
+
+/// Returns the default share of the control arm. Chosen: the gain of 50 sessions is measured by
+/// one that goes without.
+fn default_control_share() -> Ratio {
+    Ratio::new(0.02).expect("a share")
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { budget_usd_per_day: Money::ZERO, alarm_share: None, mode: Mode::Suggest }
+        Self {
+            budget_usd_per_day: Money::ZERO,
+            alarm_share: None,
+            mode: Mode::Suggest,
+            control_share: default_control_share(),
+        }
     }
 }
 
 /// The one who applies plans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The operator.
@@ -178,7 +213,7 @@ pub struct Host {
 }
 
 /// A flow that the operator declared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRecord {
     /// Its name.
     pub id: FlowId,
@@ -197,7 +232,7 @@ pub struct FlowRecord {
 }
 
 /// A plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanRecord {
     /// Its number.
     pub number: u64,
@@ -220,6 +255,39 @@ pub struct PlanRecord {
     /// The number of legs that were known when it was made.
     #[serde(default)]
     pub known_legs: usize,
+    /// What it was allowed to cost, if that is known.
+    #[serde(default)]
+    pub budget: Option<Money>,
+}
+
+impl PlanRecord {
+    /// Returns each flow with its relays.
+    pub fn paths(&self) -> impl Iterator<Item = (&FlowRecord, &[RelayId])> {
+        // Both lists have one order.
+        self.flows.iter().enumerate().filter_map(|(index, flow)| {
+            let at_index = self.plan.flows.get(index).filter(|planned| planned.id == flow.id);
+            let planned = at_index
+                .or_else(|| self.plan.flows.iter().find(|planned| planned.id == flow.id))?;
+            Some((flow, planned.path.as_slice()))
+        })
+    }
+
+    /// Returns a flow as the plan knows it, and its relays.
+    #[must_use]
+    pub fn path_of(&self, flow: &FlowId) -> Option<(&FlowRecord, &[RelayId])> {
+        self.paths().find(|(known, _)| known.id == *flow)
+    }
+
+    /// Returns the places of a flow's path over these relays, both ends included.
+    #[must_use]
+    pub fn places(&self, flow: &FlowRecord, path: &[RelayId]) -> Vec<SiteId> {
+        let region = |id: &RelayId| -> Option<SiteId> {
+            let relay = self.plan.relays.iter().find(|relay| relay.id == *id)?;
+            Some(relay.region.clone().into())
+        };
+        let relays = path.iter().filter_map(region);
+        [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect()
+    }
 }
 
 /// The state of putting a plan into effect: make before break.
@@ -238,7 +306,9 @@ pub struct Rollout {
 
 /// The steps of a rollout, in order. Each is entered only when all hosts that can be reached have
 /// applied the one before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// Relays of both plans run, and allow what either needs.
@@ -251,7 +321,7 @@ pub enum Step {
 }
 
 /// A line of the audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
     /// Its number.
     pub number: u64,
@@ -303,6 +373,9 @@ pub struct RateTest {
     pub unix_ms: u64,
     /// Bytes that all tests of that day (UTC) have carried, this one included.
     pub bytes_of_day: u64,
+    /// True if it was none, but connections confirmed the rate or showed another.
+    #[serde(default)]
+    pub is_passive: bool,
 }
 
 /// The time that the controller has watched its hosts without a pause or a jump of its clock. It
@@ -313,4 +386,126 @@ pub struct Watching {
     pub since_unix_ms: u64,
     /// Time of the last [`Event::Tick`](crate::Event::Tick), in milliseconds since the Unix epoch.
     pub last_unix_ms: u64,
+}
+
+/// The last batch of sessions that was taken of a host. It is stored together with what the batch
+/// was added to, so that a batch that is repeated counts once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchTaken {
+    /// The host.
+    pub host: HostId,
+    /// The run of its agent.
+    pub run: u64,
+    /// The number of the batch in that run.
+    pub number: u64,
+}
+
+/// The sessions of one day, flow, arm, size class and path. A flow with two paths and ten size
+/// classes takes some 10 KB a day in the store, so a hundred such flows 400 MB in 13 months.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DaySessions {
+    /// The day, in days since the Unix epoch (UTC), on which their batches came in.
+    pub day: u64,
+    /// Their sums.
+    pub tally: SessionTally,
+}
+
+/// The money of one day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// Time up to which machines are counted, in milliseconds since the Unix epoch.
+    pub until_unix_ms: u64,
+    /// The cost of each host that ran a relay, by the time for which it did.
+    pub machines: BTreeMap<HostId, Money>,
+    /// The cost of traffic, by the bytes of sessions that have ended.
+    pub traffic: Money,
+    /// True while machines are counted on this day.
+    #[serde(default)]
+    pub is_metering: bool,
+    /// True once the audit log says that the alarm's share is spent.
+    #[serde(default)]
+    pub has_alarmed: bool,
+    /// True once the audit log says that the budget is spent.
+    #[serde(default)]
+    pub has_stopped: bool,
+}
+
+impl Spent {
+    /// Returns the cost of all machines.
+    #[must_use]
+    pub fn of_machines(&self) -> Money {
+        self.machines.values().copied().sum()
+    }
+
+    /// Returns the cost of machines and traffic.
+    #[must_use]
+    pub fn total(&self) -> Money {
+        self.of_machines() + self.traffic
+    }
+}
+
+/// The successive reports in which connections contradicted the rate of a leg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// The sender.
+    pub source: SiteId,
+    /// The receiver.
+    pub destination: SiteId,
+    /// The number of reports; none: the rate is in no doubt.
+    pub reports: u32,
+}
+
+/// The sessions of a flow since its path was judged last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// The flow.
+    pub flow: FlowId,
+    /// The path.
+    pub path: Vec<RelayId>,
+    /// Time when it began, in milliseconds since the Unix epoch.
+    pub since_unix_ms: u64,
+    /// Its sessions over the path, by size class.
+    pub sessions: Vec<SessionTally>,
+    /// The number of successive windows before it in which the path was worse than predicted.
+    pub worse: u32,
+    /// What was found in the last of those.
+    pub finding: String,
+}
+
+/// The paths that were taken back from a flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakenBack {
+    /// The flow.
+    pub flow: FlowId,
+    /// The paths.
+    pub paths: Vec<TakenPath>,
+}
+
+/// A path that measured worse than predicted, and was taken back from a flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakenPath {
+    /// Its relays.
+    pub path: Vec<RelayId>,
+    /// Its legs, whose rates misled.
+    pub legs: Vec<MisledLeg>,
+    /// Time when it was taken back, in milliseconds since the Unix epoch.
+    pub since_unix_ms: u64,
+    /// Time until which it is not proposed again, in milliseconds since the Unix epoch, unless a
+    /// leg is found to be slower before.
+    pub until_unix_ms: u64,
+    /// What was found, in one line.
+    pub finding: String,
+}
+
+/// A leg whose rate misled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MisledLeg {
+    /// The sender.
+    pub source: SiteId,
+    /// The receiver.
+    pub destination: SiteId,
+    /// The rate, in Mbit/s; absent if it was an estimate.
+    pub rate_mbps: Option<f64>,
 }

@@ -8,8 +8,8 @@ use crate::draft::unix_ms;
 use crate::event::{Answer, Decision, Refusal};
 use crate::message::{ProbeOutcome, ProbeResult, Report, ReportAnswer, SCHEMA_VERSION};
 use crate::record::{Host, Probing, RateTest, Record, Seen};
-use crate::schedule;
 use crate::state::State;
+use crate::{passive, schedule, sessions, take_back};
 
 /// Takes a report, and answers with probes.
 pub(crate) fn report(
@@ -40,8 +40,15 @@ pub(crate) fn report(
     }
     records.extend(measured.legs.into_iter().map(Record::Measurement));
     records.extend(measured.tests.into_iter().map(Record::RateTest));
+    passive::take(state, now, host, &report.passive, &mut records);
     let end = |id: &u64| Record::Probing(Probing { id: *id, host: host.id.clone(), probe: None });
     records.extend(ended.iter().map(end));
+    if let Some(batch) = &report.sessions
+        && let Some(tallies) = sessions::new_tallies(state, host, batch)
+    {
+        records.extend(sessions::take(state, now, host, batch, &tallies));
+        records.extend(take_back::windows(state, now, &tallies));
+    }
     let probings = schedule::probes(state, now, host, &records);
     let probes = probings.iter().filter_map(|probing| probing.probe.clone());
     let probes = probes.map(|(probe, _)| probe).collect();
@@ -77,19 +84,22 @@ impl Measured<'_> {
         let source = self.host.role.site();
         let leg = match &result.outcome {
             ProbeOutcome::Failed { .. } => return None,
-            ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples } => LegMeasurement {
-                rtt: rtt(*min_ms, *median_ms, *spread_ms, *samples)?,
-                rate: self.known(&source, &result.to).and_then(|leg| leg.rate),
-                source,
-                destination: result.to.clone(),
-                method: Method::Tcp,
-                measured_at_unix_ms: Some(self.now),
-            },
+            ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples } => {
+                let known = self.known(&source, &result.to);
+                LegMeasurement {
+                    rtt: rtt(*min_ms, *median_ms, *spread_ms, *samples)?,
+                    rate: known.and_then(|leg| leg.rate),
+                    method: known.map_or(Method::Tcp, |leg| leg.method),
+                    source,
+                    destination: result.to.clone(),
+                    measured_at_unix_ms: Some(self.now),
+                }
+            }
             ProbeOutcome::Rate { .. } => {
                 let leg = self.known(&source, &result.to)?.clone();
                 let (rate, bytes) = rate(&result.outcome)?;
                 self.count(source, result.to.clone(), bytes);
-                LegMeasurement { rate, ..leg }
+                LegMeasurement { rate, method: Method::Tcp, ..leg }
             }
         };
         self.legs.push(leg);
@@ -107,7 +117,9 @@ impl Measured<'_> {
         let new = self.tests.iter().map(|test| test.bytes_of_day).max().unwrap_or(0);
         let before = schedule::bytes_of_day(self.state, self.now).max(new);
         let bytes_of_day = before.saturating_add(bytes);
-        self.tests.push(RateTest { source, destination, unix_ms: self.now, bytes_of_day });
+        let unix_ms = self.now;
+        let is_passive = false;
+        self.tests.push(RateTest { source, destination, unix_ms, bytes_of_day, is_passive });
     }
 }
 

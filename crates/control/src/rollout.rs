@@ -9,9 +9,11 @@ use tradewind_units::{Duration, HostId, Money};
 use crate::draft::{CONTROLLER, Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
 use crate::message::{Document, ProcessState};
+use crate::money;
 use crate::planning::obstacle;
-use crate::record::{Host, PlanRecord, Record, Role, Rollout, Step, Watching};
+use crate::record::{Host, Record, Role, Rollout, Step, Watching};
 use crate::state::{SEEN_WITHIN, State};
+use crate::take_back;
 
 /// Time that relays of a new plan have until they are ready. Chosen: twelve reports, and longer
 /// than a relay takes to start.
@@ -68,7 +70,12 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
     forget_lost_probes(draft);
     let is_due =
         before.is_none_or(|watching| watching.last_unix_ms / RENEW_EVERY != now / RENEW_EVERY);
-    is_due || draft.state.rollout.step != Step::Done
+    if is_due {
+        money::meter(draft);
+    }
+    let stops = money::watch(draft);
+    let takes = take_back::tick(draft);
+    is_due || stops || takes || draft.state.rollout.step != Step::Done
 }
 
 fn forget_lost_probes(draft: &mut Draft) {
@@ -120,20 +127,20 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
     }
 }
 
-/// Ends the plan in effect when the budget is zero and the plan costs something.
+/// Ends the plan in effect when it costs something, and the budget is zero or spent.
 fn stop_what_is_unpaid(draft: &mut Draft) -> bool {
-    let is_paid = draft.state.plan_in_effect().is_none_or(|plan| !is_unpaid(&draft.state, plan));
-    if is_paid {
+    let now = draft.now();
+    let plan = draft.state.plan_in_effect();
+    if plan.is_none_or(|plan| !money::is_unpaid(&draft.state, now, plan)) {
         return false;
     }
-    draft.audit(CONTROLLER, "stops all relays: the budget is zero".to_owned());
+    let why = match draft.state.settings.budget_usd_per_day {
+        Money::ZERO => "the budget is zero",
+        _ => "today's budget is spent",
+    };
+    draft.audit(CONTROLLER, format!("stops all relays: {why}"));
     begin(draft, None);
     true
-}
-
-/// Returns whether the budget is zero, and a plan costs something.
-pub(crate) fn is_unpaid(state: &State, plan: &PlanRecord) -> bool {
-    state.settings.budget_usd_per_day == Money::ZERO && plan.usd_per_day > Money::ZERO
 }
 
 /// Returns the time since `since`, as far as the controller has watched.

@@ -1,8 +1,11 @@
 //! The schedule: which probes a host runs next.
 //!
-//! Round-trip times come first: of every pair of places that could be neighbours on a path. Rate
-//! tests follow, of the legs that the newest plan uses and of the direct paths of its flows, one at
-//! a time for each host at either end, and within bytes of a day. The times of repetition are
+//! Round-trip times come first: of every pair of places that could be neighbours on a path, and
+//! more often of the legs that flows use or could use next, so that a plan is stale within a minute
+//! when one of them changes. Rate tests follow, of the legs that the plan in effect and the newest
+//! use and of the direct paths of their flows, one at a time for each host at either end, and within
+//! bytes of a day: not of those whose rate connections confirm (`passive`), and at once of those
+//! whose rate misled (`take_back`). The times of repetition are
 //! spread by a hash, so that hosts that joined together do not measure together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +13,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::Destination;
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Duration, HostId, RelayId, SiteId};
+use tradewind_units::{Duration, HostId, SiteId};
 
+use crate::draft::DAY_MS;
 use crate::knowledge;
 use crate::message::{Probe, ProbeKind};
+use crate::prices::CATALOGUE;
 use crate::record::{FlowRecord, Host, PlanRecord, Probing, Record, Role};
 use crate::state::{SEEN_WITHIN, State};
 
@@ -21,18 +26,34 @@ use crate::state::{SEEN_WITHIN, State};
 pub const RESPONDER_PORT: u16 = 7001;
 /// Time after which a round-trip time is measured again, a tenth more or less. Chosen.
 pub const RTT_EVERY: Duration = Duration::from_secs(300);
+/// The same for a leg that flows use, or would by the newest plan, and for the direct paths of
+/// flows. Chosen: a change is known half a minute later at most, at five handshakes each time.
+pub const RTT_IN_USE_EVERY: Duration = Duration::from_secs(20);
 /// Time after which the rate of a leg of the newest plan is measured again. Chosen.
 pub const RATE_EVERY: Duration = Duration::from_secs(3600);
 /// Time after which a probe without a result counts as lost. Chosen: several reports, and more than
 /// the longest test.
 pub const LOST_AFTER: Duration = Duration::from_secs(60);
-/// Longest time of a rate test. Chosen: as `tradewind probe rate`.
-pub const RATE_TEST: Duration = Duration::from_secs(5);
+/// The same for a round-trip time. Chosen: a leg is probed again within a minute also when an
+/// answer was lost.
+const RTT_LOST_AFTER: Duration = Duration::from_secs(30);
+/// Shortest and longest time of a rate test, and between them the round trips that it takes. Chosen:
+/// as `tradewind probe rate`; twelve for slow start to a window of 16 MB and more, and twice as many
+/// for the steady part; and the longest path on Earth fits in.
+const RATE_TEST_LEAST: Duration = Duration::from_secs(5);
+const RATE_TEST_MOST: Duration = Duration::from_secs(15);
+const RATE_TEST_ROUND_TRIPS: u32 = 36;
+/// Least time between two rate tests of a leg, whatever contradicts the first. Chosen: connections
+/// that contradict each test do not soon use up the bytes of a day.
+const RETEST_AFTER: Duration = Duration::from_secs(600);
+/// Successive reports that contradict a rate before it is measured again. Chosen: one is noise.
+pub(crate) const DOUBTS: u32 = 2;
 /// Most probes of round-trip times in one answer. Chosen: a host measures at most so many paths at
 /// once, and one that has just joined hundreds within minutes.
 const MOST_RTT_PROBES: usize = 16;
 /// Handshakes of such a probe, and the time between two. Chosen: two seconds in all.
 const RTT_SAMPLES: u32 = 20;
+const RTT_IN_USE_SAMPLES: u32 = 5;
 const RTT_INTERVAL_MS: u64 = 100;
 /// The share of the budget that rate tests may cost, at this price. Chosen: a common price of
 /// egress to the Internet.
@@ -41,8 +62,6 @@ const TESTS_USD_PER_GB: f64 = 0.09;
 /// Most bytes that rate tests carry in a day, whatever the budget. Chosen: about 100 tests of
 /// 600 Mbit/s.
 pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
-
-const DAY_MS: u64 = 86_400_000;
 
 /// Returns the probes of a host, which reports now; `new` are the records of its report, which the
 /// state does not hold yet.
@@ -87,6 +106,12 @@ struct Schedule<'a> {
     tested: BTreeSet<&'a SiteId>,
     /// Probes that run, of all hosts.
     running: Vec<(&'a Probing, &'a Probe)>,
+    /// The plan in effect and the newest.
+    plans: Vec<&'a PlanRecord>,
+    /// Places whose round-trip time is measured more often.
+    in_use: BTreeSet<SiteId>,
+    /// Legs whose rates have misled, with the time since when that is known.
+    misled: BTreeMap<(SiteId, SiteId), u64>,
 }
 
 impl<'a> Schedule<'a> {
@@ -107,7 +132,14 @@ impl<'a> Schedule<'a> {
         };
         let running = state.probing.values().filter_map(runs).collect();
         let from = host.role.site();
-        Self { state, now, host, from, measured, tested, running }
+        let mut plans: Vec<&PlanRecord> =
+            state.newest_plan().into_iter().chain(state.plan_in_effect()).collect();
+        plans.dedup_by_key(|plan| plan.number);
+        let on_paths = plans.iter().flat_map(|plan| neighbours(plan, &from));
+        let declared = state.flows.values().filter(|flow| flow.from == from);
+        let in_use = on_paths.chain(declared.map(|flow| flow.to_site.clone())).collect();
+        let misled = knowledge::misled(state);
+        Self { state, now, host, from, measured, tested, running, plans, in_use, misled }
     }
 
     /// Returns the probes of round-trip times that are due, the unmeasured legs first.
@@ -120,9 +152,12 @@ impl<'a> Schedule<'a> {
             }
         }
         due.sort_by_key(|(since, _)| *since);
-        let kind = ProbeKind::Rtt { samples: RTT_SAMPLES, interval_ms: RTT_INTERVAL_MS };
-        let due = due.into_iter().take(MOST_RTT_PROBES);
-        due.map(|(_, target)| self.probing(target, kind)).collect()
+        let probing = |(_, target): (u64, Target)| {
+            let is_used = self.in_use.contains(&target.to);
+            let samples = if is_used { RTT_IN_USE_SAMPLES } else { RTT_SAMPLES };
+            self.probing(target, ProbeKind::Rtt { samples, interval_ms: RTT_INTERVAL_MS })
+        };
+        due.into_iter().take(MOST_RTT_PROBES).map(probing).collect()
     }
 
     /// Returns the time since when a round-trip time is due; zero if it was never measured.
@@ -133,7 +168,8 @@ impl<'a> Schedule<'a> {
         let Some(at) = self.known(to).and_then(|leg| leg.measured_at_unix_ms) else {
             return Some(0);
         };
-        let every = RTT_EVERY.as_millis() as u64;
+        let is_used = self.in_use.contains(to);
+        let every = if is_used { RTT_IN_USE_EVERY } else { RTT_EVERY }.as_millis() as u64;
         let spread = hash(&[self.from.as_str(), to.as_str(), &at.to_string()]) % (every / 5);
         let every = every - every / 10 + spread;
         (self.now.abs_diff(at) >= every).then_some(at.saturating_add(every))
@@ -144,20 +180,27 @@ impl<'a> Schedule<'a> {
         if self.is_testing(&self.host.id, self.host.address) {
             return None;
         }
-        let bytes = bytes_of_day(self.state, self.now);
-        let left = most_bytes_of_day(self.state).saturating_sub(bytes + self.bytes_under_way());
-        let plan = self.state.newest_plan()?;
-        for to in neighbours(plan, &self.from) {
+        let left = bytes_left(self.state, self.now).saturating_sub(self.bytes_under_way());
+        let newest = *self.plans.first()?;
+        let misled = self.misled.keys().filter(|(from, _)| *from == self.from);
+        let misled = misled.map(|(_, to)| (newest, to.clone()));
+        let of_plan = |plan: &&'a PlanRecord| {
+            let plan = *plan;
+            neighbours(plan, &self.from).into_iter().map(move |to| (plan, to))
+        };
+        let of_plans = self.plans.iter().flat_map(of_plan);
+        for (plan, to) in misled.chain(of_plans) {
             let Some(other) = self.idle_host(&to).filter(|_| self.is_rate_due(&to)) else {
                 continue;
             };
             let Some(expected) = self.expected_mbps(plan, &to) else { continue };
-            if test_bytes(expected) > left {
+            let duration = rate_test(self.known(&to)?.rtt.min);
+            if test_bytes(expected, duration) > left {
                 continue;
             }
             let kind = ProbeKind::Rate {
                 connections: 1,
-                duration_ms: RATE_TEST.as_millis() as u64,
+                duration_ms: duration.as_millis() as u64,
                 max_rate_mbps: Some(expected),
             };
             let address = SocketAddr::new(other.address, RESPONDER_PORT);
@@ -169,8 +212,15 @@ impl<'a> Schedule<'a> {
     /// Returns whether the rate of a leg is due; its round-trip time must be known.
     fn is_rate_due(&self, to: &SiteId) -> bool {
         let ends = (self.from.clone(), to.clone());
+        let is_doubted = self.state.doubts.get(&ends).is_some_and(|doubt| doubt.reports >= DOUBTS);
         let is_fresh = self.state.rate_tests.get(&ends).is_some_and(|test| {
-            u128::from(self.now.abs_diff(test.unix_ms)) < RATE_EVERY.as_millis()
+            let lasts = match is_doubted {
+                true if test.is_passive => Duration::ZERO,
+                true => RETEST_AFTER,
+                false => RATE_EVERY,
+            };
+            u128::from(self.now.abs_diff(test.unix_ms)) < lasts.as_millis()
+                && self.misled.get(&ends).is_none_or(|since| *since < test.unix_ms)
         });
         let is_new = self.tested.contains(to);
         let runs = self.runs(to, |kind| matches!(kind, ProbeKind::Rate { .. }));
@@ -217,7 +267,9 @@ impl<'a> Schedule<'a> {
 
     fn bytes_under_way(&self) -> u64 {
         let bytes = |(_, probe): &(&Probing, &Probe)| match probe.kind {
-            ProbeKind::Rate { max_rate_mbps: Some(mbps), .. } => test_bytes(mbps),
+            ProbeKind::Rate { max_rate_mbps: Some(mbps), duration_ms, .. } => {
+                test_bytes(mbps, Duration::from_millis(duration_ms))
+            }
             ProbeKind::Rate { .. } | ProbeKind::Rtt { .. } => 0,
         };
         self.rate_tests_under_way().map(bytes).sum()
@@ -272,15 +324,15 @@ impl<'a> Schedule<'a> {
 
     fn probing(&self, target: Target, kind: ProbeKind) -> Probing {
         let Target { to, address } = target;
-        let measured = match kind {
-            ProbeKind::Rtt { .. } => "rtt",
-            ProbeKind::Rate { .. } => "rate",
+        let (measured, lost_after) = match kind {
+            ProbeKind::Rtt { .. } => ("rtt", RTT_LOST_AFTER),
+            ProbeKind::Rate { .. } => ("rate", LOST_AFTER),
         };
         let parts = [self.host.id.as_str(), to.as_str(), measured, &self.now.to_string()];
         // Numbers that every reader of JSON holds exactly.
         let id = hash(&parts) >> 11;
         let probe = Probe { id, to, target: address, kind };
-        let lost_at = self.now.saturating_add(LOST_AFTER.as_millis() as u64);
+        let lost_at = self.now.saturating_add(lost_after.as_millis() as u64);
         Probing { id, host: self.host.id.clone(), probe: Some((probe, lost_at)) }
     }
 }
@@ -288,16 +340,9 @@ impl<'a> Schedule<'a> {
 /// Returns the places that follow `from` on a path of the plan, and the destinations of its flows,
 /// first those of paths.
 fn neighbours(plan: &PlanRecord, from: &SiteId) -> Vec<SiteId> {
-    let region = |id: &RelayId| -> Option<SiteId> {
-        let relay = plan.plan.relays.iter().find(|relay| relay.id == *id)?;
-        Some(relay.region.clone().into())
-    };
     let (mut on_paths, mut direct) = (Vec::new(), Vec::new());
-    for flow in &plan.flows {
-        let planned = plan.plan.flows.iter().find(|planned| planned.id == flow.id);
-        let relays = planned.into_iter().flat_map(|planned| planned.path.iter().filter_map(region));
-        let places: Vec<SiteId> =
-            [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect();
+    for (flow, path) in plan.paths() {
+        let places = plan.places(flow, path);
         let next = places.windows(2).filter(|pair| pair[0] == *from).map(|pair| pair[1].clone());
         on_paths.extend(next);
         direct.extend((flow.from == *from).then(|| flow.to_site.clone()));
@@ -308,15 +353,29 @@ fn neighbours(plan: &PlanRecord, from: &SiteId) -> Vec<SiteId> {
 
 /// Returns the rate of a relay type's connection, in Mbit/s.
 fn relay_mbps(relay_type: &str) -> f64 {
-    let catalogue = tradewind_model::Catalogue::builtin();
-    let vm = catalogue.vm_type(relay_type);
+    let vm = CATALOGUE.vm_type(relay_type);
     let cap = vm.map(|vm| vm.per_connection_cap.unwrap_or(vm.egress_cap).as_mbps());
     cap.unwrap_or(tradewind_model::leg::RELAY_FLOW_MBPS)
 }
 
+/// Returns the time of a rate test of a leg.
+fn rate_test(rtt: Duration) -> Duration {
+    (rtt * RATE_TEST_ROUND_TRIPS).clamp(RATE_TEST_LEAST, RATE_TEST_MOST)
+}
+
 /// Returns the bytes of a rate test at this rate.
-fn test_bytes(mbps: f64) -> u64 {
-    (mbps * 1e6 / 8.0 * RATE_TEST.as_secs_f64()) as u64
+fn test_bytes(mbps: f64, duration: Duration) -> u64 {
+    (mbps * 1e6 / 8.0 * duration.as_secs_f64()) as u64
+}
+
+/// Returns the bytes that rate tests may still carry today.
+fn bytes_left(state: &State, now: u64) -> u64 {
+    most_bytes_of_day(state).saturating_sub(bytes_of_day(state, now))
+}
+
+/// Returns whether the bytes of today allow a test of a leg of this rate.
+pub(crate) fn allows_test(state: &State, now: u64, rtt: Duration, mbps: f64) -> bool {
+    test_bytes(mbps, rate_test(rtt)) <= bytes_left(state, now)
 }
 
 /// Returns a number of these words, the same each time.

@@ -6,17 +6,16 @@ use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, SiteId, Timestamp, time};
 
 use crate::draft::unix_ms;
-use crate::knowledge;
+use crate::knowledge::{self, CHANGED_BY};
+use crate::money;
 use crate::planning::{legs_of_paths, obstacle};
 use crate::record::PlanRecord;
 use crate::state::State;
+use crate::take_back;
 
 /// Age of a measurement from which on a plan does not rest on it any more. Chosen: twelve of the
 /// times after which round-trip times are measured again.
 pub(crate) const MEASUREMENTS_LAST: Duration = Duration::from_secs(3600);
-/// The share by which a figure must differ from the one that the plan used, beside its own spread.
-/// Chosen: below it, no path that is worth its price changes.
-pub(crate) const CHANGED_BY: f64 = 0.2;
 
 /// Returns the reasons why a new plan should be made, a line each.
 pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
@@ -28,6 +27,8 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
         return vec!["there is no plan yet".to_owned()];
     };
     let mut reasons: Vec<String> = obstacle(state, now, plan).into_iter().collect();
+    reasons.extend(budgeted(state, now, plan));
+    reasons.extend(take_back::to_try_again(state, now, plan.made_unix_ms));
     reasons.extend(declared(state, plan));
     let new = state.measurements.len();
     if new != plan.known_legs {
@@ -35,6 +36,12 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     }
     reasons.extend(measured(state, now, plan));
     reasons
+}
+
+/// Returns that another sum may be spent than when the plan was made, if so.
+fn budgeted(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
+    let (before, after) = (plan.budget?, money::available(state, now));
+    (before != after).then(|| format!("a plan may cost {after} a day, and could {before}"))
 }
 
 /// Returns what was declared otherwise since the plan was made.
@@ -66,7 +73,7 @@ fn measured(state: &State, now: u64, plan: &PlanRecord) -> Vec<String> {
     let current = knowledge::current(state, now);
     let current: BTreeMap<(&SiteId, &SiteId), &LegMeasurement> =
         current.iter().map(|leg| ((&leg.source, &leg.destination), leg)).collect();
-    let paths = legs_of_paths(&plan.plan, &plan.flows);
+    let paths = legs_of_paths(plan);
     let mut reasons = Vec::new();
     for old in &plan.measurements {
         let name = format!("{} -> {}", old.source, old.destination);
@@ -101,7 +108,7 @@ fn changed(old: &LegMeasurement, new: &LegMeasurement) -> Option<String> {
             has_changed.then(|| format!("{after:.0} Mbit/s, was {before:.0} Mbit/s"))
         }
         (None, Some(after)) => Some(format!("{} measured, was an estimate", after.rate)),
-        (Some(_), None) => Some("its rate was measured too long ago".to_owned()),
+        (Some(_), None) => Some("its rate was measured too long ago, or misled".to_owned()),
         (None, None) => None,
     }
 }

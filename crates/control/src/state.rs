@@ -1,16 +1,18 @@
 //! The state that records add up to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, FlowId, HostId, SiteId};
 
 use crate::invite::InviteHash;
-use crate::message::{Document, ProcessState, ProcessStatus};
+use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
 use crate::record::{
-    AuditEntry, Counters, FlowRecord, Host, InviteRecord, PlanRecord, Probing, RateTest, Record,
-    Role, Rollout, Seen, Settings, Step, Watching,
+    AuditEntry, BatchTaken, Counters, DaySessions, Doubt, FlowRecord, Host, InviteRecord,
+    PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step, TakenBack,
+    Watching, Window,
 };
 
 /// The controller's state.
@@ -38,6 +40,19 @@ pub struct State {
     pub documents: BTreeMap<HostId, Document>,
     /// The newest entries of the audit log.
     pub audit: BTreeMap<u64, AuditEntry>,
+    /// The last batch of sessions that was taken of each host.
+    pub batches: BTreeMap<HostId, BatchTaken>,
+    /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
+    /// [`SessionTally::key`]. Shared, as they are many and drafts change none.
+    pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
+    /// The paths that were taken back from each flow.
+    pub taken_back: BTreeMap<FlowId, TakenBack>,
+    /// Doubts in the rates of legs.
+    pub doubts: BTreeMap<(SiteId, SiteId), Doubt>,
+    /// The sessions of each flow since its path was judged last.
+    pub windows: BTreeMap<FlowId, Window>,
+    /// The money of those days.
+    pub spent: BTreeMap<u64, Spent>,
     /// The last report of each host.
     pub seen: BTreeMap<HostId, Seen>,
     /// Probes that run.
@@ -48,6 +63,10 @@ pub struct State {
 
 /// A host that has not reported for this long counts as unreachable. Chosen: six reports.
 pub const SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Days whose sessions and money are kept in memory; the store keeps those of 13 months. Chosen: a
+/// month.
+pub const DAYS_IN_MEMORY: usize = 31;
 
 /// Audit entries kept in memory; the store keeps all. Chosen: a screen of a day.
 const AUDIT_IN_MEMORY: usize = 1000;
@@ -140,13 +159,16 @@ impl State {
             }
             Record::FlowRemoved { flow } => {
                 self.flows.remove(&flow);
+                self.windows.remove(&flow);
             }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
                 self.measurements.insert(ends, leg);
             }
             Record::RateTest(test) => {
-                self.rate_tests.insert((test.source.clone(), test.destination.clone()), test);
+                let ends = (test.source.clone(), test.destination.clone());
+                self.doubts.remove(&ends);
+                self.rate_tests.insert(ends, test);
             }
             Record::Plan(plan) => {
                 self.plans.insert(plan.number, plan);
@@ -165,6 +187,29 @@ impl State {
                     self.audit.pop_first();
                 }
             }
+            Record::Batch(batch) => {
+                self.batches.insert(batch.host.clone(), batch);
+            }
+            Record::Sessions(sessions) => self.apply_sessions(sessions),
+            Record::Spent(spent) => {
+                self.spent.insert(spent.day, spent);
+                while self.spent.len() > DAYS_IN_MEMORY {
+                    self.spent.pop_first();
+                }
+            }
+            Record::TakenBack(taken) => {
+                self.taken_back.insert(taken.flow.clone(), taken);
+            }
+            Record::Doubt(doubt) => {
+                let ends = (doubt.source.clone(), doubt.destination.clone());
+                match doubt.reports {
+                    0 => drop(self.doubts.remove(&ends)),
+                    _ => drop(self.doubts.insert(ends, doubt)),
+                }
+            }
+            Record::Window(window) => {
+                self.windows.insert(window.flow.clone(), window);
+            }
             Record::Seen(seen) => {
                 self.seen.insert(seen.host.clone(), seen);
             }
@@ -173,6 +218,22 @@ impl State {
                 None => drop(self.probing.remove(&probing.id)),
             },
             Record::Watching(watching) => self.watching = Some(watching),
+        }
+    }
+
+    fn apply_sessions(&mut self, DaySessions { day, tally }: DaySessions) {
+        let sessions = Arc::make_mut(&mut self.sessions);
+        let of_flow = sessions.entry((day, tally.flow.clone())).or_default();
+        match of_flow.binary_search_by(|known| known.key().cmp(&tally.key())) {
+            Ok(at) => of_flow[at] = tally,
+            Err(at) => of_flow.insert(at, tally),
+        }
+        let is_new_day = of_flow.len() == 1;
+        if is_new_day {
+            let days: BTreeSet<u64> = sessions.keys().map(|(day, _)| *day).collect();
+            if let Some(oldest) = days.iter().rev().nth(DAYS_IN_MEMORY - 1) {
+                sessions.retain(|(day, _), _| day >= oldest);
+            }
         }
     }
 

@@ -4,15 +4,17 @@ use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Limits;
 use tradewind_plan::solver::{TwoProxy, solve};
 use tradewind_units::Timestamp;
-use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, RegionId, RelayTypeId, SiteId};
+use tradewind_units::{
+    Bytes, Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId,
+};
 
 use crate::controller::{Answer, Controller, Event, Keys, Refusal};
 use crate::invite::InviteSecret;
 use crate::message::{
-    JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report,
-    SCHEMA_VERSION,
+    Arm, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus,
+    Report, SCHEMA_VERSION, SessionBatch, SessionTally,
 };
-use crate::record::{FlowRecord, Mode, Record, Role};
+use crate::record::{DaySessions, FlowRecord, Mode, Record, Role};
 use crate::state::State;
 
 /// The time at which tests begin.
@@ -63,6 +65,27 @@ pub(crate) fn flow(id: &str, number: u8) -> FlowRecord {
         listen: ([127, 0, 0, 1], 9000 + u16::from(number)).into(),
     }
 }
+
+/// Returns the tally of sessions of flow `a` that took these seconds, and 3 MB down each.
+pub(crate) fn tally(arm: Arm, path: &[&str], seconds: &[f64]) -> SessionTally {
+    let logs = || seconds.iter().map(|seconds| seconds.ln());
+    SessionTally {
+        flow: FlowId::new("a").unwrap(),
+        path: path.iter().map(|relay| RelayId::new(*relay).unwrap()).collect(),
+        arm,
+        size_class: 21,
+        sessions: seconds.len() as u64,
+        failed: 0,
+        bytes_up: 1000 * seconds.len() as u64,
+        bytes_down: 3_000_000 * seconds.len() as u64,
+        seconds: seconds.iter().sum(),
+        log_seconds: logs().sum(),
+        log_seconds_squared: logs().map(|log| log * log).sum(),
+    }
+}
+
+/// The path of [`Bench::in_service`].
+pub(crate) const PATH: [&str; 2] = ["gcp:europe-north1-1", "gcp:asia-east1-1"];
 
 impl Bench {
     pub(crate) fn new() -> Self {
@@ -144,6 +167,21 @@ impl Bench {
 
     /// Has a host report, and returns its probes.
     pub(crate) fn report(&mut self, number: u8, results: Vec<ProbeResult>) -> Vec<Probe> {
+        self.report_with(number, |report| report.results = results)
+    }
+
+    /// Has a host report a batch of sessions.
+    pub(crate) fn sessions(&mut self, host: u8, number: u64, tallies: Vec<SessionTally>) {
+        let batch = SessionBatch { run: 1, number, tallies };
+        self.report_with(host, |report| report.sessions = Some(batch));
+    }
+
+    /// Has a host report, with what `change` adds, and returns its probes.
+    pub(crate) fn report_with(
+        &mut self,
+        number: u8,
+        change: impl FnOnce(&mut Report),
+    ) -> Vec<Probe> {
         let host = self.state().host_of(&identity(number)).unwrap();
         let document = self.state().documents.get(&host.id);
         let ready = |name: &String| ProcessStatus {
@@ -154,12 +192,12 @@ impl Bench {
             failure: None,
         };
         let processes = document.map(|it| it.processes.iter().map(|it| ready(&it.name)).collect());
-        let report = Report {
+        let mut report = Report {
             applied: document.map(|document| document.version),
             processes: processes.unwrap_or_default(),
-            results,
             ..Report::default()
         };
+        change(&mut report);
         match self.event(Event::Report { identity: identity(number), report }) {
             Answer::Reported(answer) => answer.probes,
             other => panic!("{other:?}"),
@@ -215,6 +253,12 @@ impl Bench {
         records.extend(state.plans.into_values().map(Record::Plan));
         records.extend(state.documents.into_values().map(Record::Document));
         records.extend(state.measurements.into_values().map(Record::Measurement));
+        records.extend(state.batches.into_values().map(Record::Batch));
+        for ((day, _), tallies) in state.sessions.iter() {
+            let kept = |tally: &SessionTally| DaySessions { day: *day, tally: tally.clone() };
+            records.extend(tallies.iter().map(kept).map(Record::Sessions));
+        }
+        records.extend(state.spent.into_values().map(Record::Spent));
         records.push(Record::Rollout(state.rollout));
         assert!(records.iter().all(Record::is_kept));
         Controller::new(keys(), records)

@@ -48,6 +48,7 @@ fn document(processes: Vec<Process>) -> Document {
         processes,
         responder_port: 0,
         report_every_ms: 1000,
+        watched: Vec::new(),
     }
 }
 
@@ -84,6 +85,7 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ("run_as = 'root'", "", "run_as"),
         ("metrics = '0.0.0.0:9000'\nmetrics_expose = true", "", "metrics: 0.0.0.0:9000"),
         ("access_log = { to = '/var/log/x' }", "", "access_log"),
+        ("access_log = { to = 'unix:sessions.sock' }", "", "access_log"),
         ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
         ("jumpstart = { hints = \"standing\" }", "", "jumpstart"),
         ("packet = { listen = '0.0.0.0:7001' }", "", "packet"),
@@ -133,6 +135,26 @@ fn gateway_is_allowed_what_the_ceiling_covers_and_no_more() {
     }
     let missing = checked(&capture, Kind::Gateway, gateway(&public));
     is_as_expected("no grant", missing, "grant_file: `gateway.grant` is not among");
+}
+
+#[test]
+fn gateway_logs_to_its_agent_alone() {
+    let ceiling = Ceiling::of_role(&gateway_role());
+    for (to, expected) in [
+        ("unix:sessions.sock", ""),
+        ("/var/log/x", "access_log"),
+        ("udp:192.0.2.1:514", "access_log"),
+        ("udp:127.0.0.1:514", "access_log"),
+        ("unix:/run/systemd/journal/socket", "access_log"),
+        ("unix:other.sock", "access_log"),
+        ("unix:../sessions.sock", "access_log"),
+        ("unix:./sessions.sock", "access_log"),
+        ("unix:x/../sessions.sock", "access_log"),
+    ] {
+        let more =
+            format!("control_share = 0.02\nsocks5 = ['127.0.0.1:1080']\n[access_log]\nto = '{to}'");
+        is_as_expected(to, checked(&ceiling, Kind::Gateway, gateway(&more)), expected);
+    }
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! The controller and its store as one: each event is decided, stored, applied, then answered.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::watch;
 use tradewind_control::{Answer, Controller, Event, Record, Refusal};
 use tradewind_net::entropy;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::Timestamp;
+use tradewind_units::{HostId, Timestamp};
 
+use crate::changes::{self, Changes, Kind, Versions};
+use crate::metrics::Counts;
 use crate::store::{MeasuredOnce, Store, StoreError};
 
 /// A reason why an event has no effect.
@@ -33,18 +36,34 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Changes with each new document.
     documents: watch::Sender<u64>,
+    changes: Changes,
+    counts: Counts,
 }
 
 #[derive(Debug)]
 struct Inner {
     controller: Controller,
     store: Store,
+    /// Hosts that did not report when time last passed.
+    silent: Vec<HostId>,
 }
 
 impl Engine {
     pub(crate) fn new(controller: Controller, store: Store) -> Self {
-        let inner = Mutex::new(Inner { controller, store });
-        Self(Arc::new(Shared { inner, documents: watch::Sender::new(0) }))
+        let inner = Mutex::new(Inner { controller, store, silent: Vec::new() });
+        let documents = watch::Sender::new(0);
+        let (changes, counts) = (Changes::default(), Counts::default());
+        Self(Arc::new(Shared { inner, documents, changes, counts }))
+    }
+
+    /// Returns its counters.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    /// Returns a signal of what operators see otherwise.
+    pub(crate) fn changes(&self) -> watch::Receiver<Versions> {
+        self.0.changes.subscribe()
     }
 
     /// Returns a signal of new documents.
@@ -62,7 +81,12 @@ impl Engine {
         &self,
         read: impl FnOnce(&Controller) -> T + Send + 'static,
     ) -> T {
-        self.on_a_thread(move |engine| read(&engine.lock().controller)).await
+        self.on_a_thread(move |engine| engine.read_now(read)).await
+    }
+
+    /// Reads something of the controller, on a thread that may wait.
+    pub(crate) fn read_now<T>(&self, read: impl FnOnce(&Controller) -> T) -> T {
+        read(&self.lock().controller)
     }
 
     /// Reads the history of a leg.
@@ -88,15 +112,35 @@ impl Engine {
     /// Lets an event take effect at `now`.
     pub(crate) fn handle_now(&self, now: Timestamp, event: &Event) -> Result<Answer, Failure> {
         let entropy = entropy::bytes()?;
+        let counts = &self.0.counts;
         let mut inner = self.lock();
+        let begun = Instant::now();
         let decision = inner.controller.decide(now, event, entropy)?;
-        inner.store.append(millis(now), &decision.records)?;
+        counts.decisions.add(begun);
+        if decision.records.iter().any(Record::is_kept) {
+            let begun = Instant::now();
+            inner.store.append(millis(now), &decision.records)?;
+            counts.store_writes.add(begun);
+        }
         let mut has_documents = false;
+        let mut kinds = Vec::new();
         for record in decision.records {
             has_documents |= matches!(record, Record::Document(_));
+            kinds.extend(changes::kinds_of(inner.controller.state(), &record));
             inner.controller.apply(record);
         }
+        if matches!(event, Event::Report { .. }) {
+            counts.reports.inc();
+        }
+        if matches!(event, Event::Tick) {
+            let silent = changes::silent_hosts(inner.controller.state(), millis(now));
+            if silent != inner.silent {
+                inner.silent = silent;
+                kinds.push(Kind::Hosts);
+            }
+        }
         drop(inner);
+        self.0.changes.tell(&kinds);
         if has_documents {
             self.0.documents.send_modify(|count| *count += 1);
         }

@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tradewind_control::Keys;
 use tradewind_grant::{IdentityKey, OperatorKey};
 use tradewind_net::{entropy, secret_file, text_file};
@@ -39,8 +39,8 @@ const STORE: &str = "store.db";
 /// Most bytes of a file with a secret.
 const MOST_SECRET_BYTES: usize = 4096;
 
-/// The addresses of a controller: the file `controller.toml`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The settings of a controller: the file `controller.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The listener for agents.
@@ -49,6 +49,29 @@ pub struct Settings {
     pub api: SocketAddr,
     /// The address by which agents reach `agents`, which invites name.
     pub advertise: SocketAddr,
+    /// The address that serves metrics and health; none when absent.
+    pub metrics: Option<SocketAddr>,
+    /// True if metrics may be served beyond loopback.
+    #[serde(default)]
+    pub metrics_expose: bool,
+    /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
+    #[serde(default)]
+    pub metrics_hosts: Vec<String>,
+}
+
+impl Settings {
+    /// Returns settings without metrics.
+    #[must_use]
+    pub const fn new(agents: SocketAddr, api: SocketAddr, advertise: SocketAddr) -> Self {
+        Self {
+            agents,
+            api,
+            advertise,
+            metrics: None,
+            metrics_expose: false,
+            metrics_hosts: Vec::new(),
+        }
+    }
 }
 
 /// Address and token of the operators' API: the files `admin.toml` and `reader.toml`.
@@ -101,6 +124,12 @@ impl Folder {
         Self(path.into())
     }
 
+    /// Returns whether [`Folder::init`] has made it.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.0.join(SETTINGS).exists()
+    }
+
     /// Creates the folder with new keys and tokens.
     ///
     /// # Errors
@@ -127,7 +156,7 @@ impl Folder {
             let text = format!("api = \"http://{}\"\ntoken = \"{token}\"\n", settings.api);
             self.write(name, &Zeroizing::new(text))?;
         }
-        let Settings { agents, api, advertise } = settings;
+        let Settings { agents, api, advertise, .. } = settings;
         // Last: with it the folder is complete.
         let text = format!("agents = \"{agents}\"\napi = \"{api}\"\nadvertise = \"{advertise}\"\n");
         self.write(SETTINGS, &text)
@@ -159,6 +188,9 @@ impl Folder {
             let problem = "`api`: expected an address on loopback, as 127.0.0.1:7441";
             return Err(self.invalid(SETTINGS, problem));
         }
+        let Settings { metrics, metrics_expose, .. } = settings;
+        let checked = tradewind_config::check_exposed(metrics, metrics_expose);
+        checked.map_err(|error| self.invalid(SETTINGS, error))?;
         Ok(settings)
     }
 
@@ -265,18 +297,16 @@ mod tests {
 
     fn settings() -> Settings {
         let address = |text: &str| text.parse().unwrap();
-        Settings {
-            agents: address(AGENTS),
-            api: address(API),
-            advertise: address("192.0.2.1:7440"),
-        }
+        Settings::new(address(AGENTS), address(API), address("192.0.2.1:7440"))
     }
 
     #[test]
     fn folder_is_made_once_and_read_back() {
         let place = TestFolder::new("init");
         let folder = Folder::new(place.path().join("net"));
+        assert!(!folder.is_made());
         folder.init(&settings()).unwrap();
+        assert!(folder.is_made());
         assert_eq!(folder.settings().unwrap(), settings());
         let (admin, reader) = (folder.admin().unwrap(), folder.reader().unwrap());
         assert_eq!(admin.api, "http://127.0.0.1:7441");
@@ -315,6 +345,24 @@ mod tests {
         fs::write(&file, text).unwrap();
         let refused = folder.settings().unwrap_err().to_string();
         assert!(refused.contains("expected an address on loopback"), "{refused}");
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_wanted_otherwise() {
+        let place = TestFolder::new("metrics");
+        let folder = Folder::new(place.path());
+        folder.init(&settings()).unwrap();
+        let file = place.path().join(SETTINGS);
+        let text = fs::read_to_string(&file).unwrap();
+        let with = |more: &str| {
+            fs::write(&file, format!("{text}{more}")).unwrap();
+            folder.settings()
+        };
+        let own = with("metrics = \"127.0.0.1:9464\"\n").unwrap();
+        assert_eq!(own.metrics, Some("127.0.0.1:9464".parse().unwrap()));
+        let refused = with("metrics = \"0.0.0.0:9464\"\n").unwrap_err().to_string();
+        assert!(refused.contains("metrics_expose = true"), "{refused}");
+        with("metrics = \"0.0.0.0:9464\"\nmetrics_expose = true\n").unwrap();
     }
 
     #[test]

@@ -14,17 +14,23 @@
 //! | [`view`] | the bodies of the operators' API |
 //! | [`client`] | its client, for commands |
 //! | `planning` | the planner |
+//! | [`changes`] | changes of what operators see, by kind |
+//! | `host_state` | the state of a host, as operators see it |
+//! | `metrics` | counters and figures for a metrics port |
 //! | [`server`] | the whole, running |
 //! | [`error`] | errors at the start |
 
 mod agents;
 mod answer;
 mod api;
+pub mod changes;
 pub mod client;
 mod engine;
 pub mod error;
 pub mod folder;
+mod host_state;
 mod listener;
+mod metrics;
 mod planning;
 pub mod server;
 pub mod store;

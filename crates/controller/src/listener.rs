@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tradewind_net::tcp::SocketOptions;
 use tradewind_units::Duration;
 
 use crate::error::ControllerError;
@@ -26,6 +27,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait for requests under way at the end. Chosen: they take milliseconds; long polls are
 /// answered at once.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
+/// Longest time for which a peer takes none of what was sent to it. Chosen: as at relays.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, so that it does not spin. Chosen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,6 +42,12 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
 pub(crate) async fn bind(key: &str, address: SocketAddr) -> Result<TcpListener, ControllerError> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|error| ControllerError::Failed(format!("{key}: listen on {address}: {error}")))
+}
+
+/// Takes over a listener that is open.
+pub(crate) fn adopt(listener: std::net::TcpListener) -> Result<TcpListener, ControllerError> {
+    let adopted = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    adopted.map_err(|error| ControllerError::Failed(format!("agents: {error}")))
 }
 
 /// Takes connections and has each served by `serve`, at most `most` at once, until `stop` is true;
@@ -63,6 +72,13 @@ pub(crate) async fn accept<Served: Future<Output = ()> + Send + 'static>(
         };
         match accepted {
             Ok((stream, from)) => {
+                let options = SocketOptions {
+                    user_timeout: Some(UNREAD_TIMEOUT),
+                    ..SocketOptions::default()
+                };
+                if let Err(error) = options.apply(&stream) {
+                    tracing::warn!("{error}");
+                }
                 let served = serve(stream, from, stop.clone());
                 tasks.spawn(async move {
                     served.await;

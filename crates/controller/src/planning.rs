@@ -64,7 +64,12 @@ impl Planner {
     /// Makes a plan of what is known now, and returns its number.
     pub(crate) async fn plan(&self, engine: &Engine) -> Result<u64, answer::Problem> {
         let _turn = self.0.turn.lock().await;
+        let begun = Instant::now();
         let made = self.make(engine).await;
+        match &made {
+            Ok(_) => engine.counts().plans.add(begun),
+            Err(_) => drop(engine.counts().plans_failed.inc()),
+        }
         let problem = made.as_ref().err().map(|problem| problem.error.clone());
         *self.0.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
         made
@@ -93,6 +98,7 @@ impl Planner {
                 () = stopped(&mut stop) => return,
             };
             let reasons = engine.read(|controller| controller.staleness(unix_now())).await;
+            engine.counts().stale.set(reasons.len() as i64);
             if reasons.is_empty() && !is_asked {
                 continue;
             }

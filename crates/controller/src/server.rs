@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tradewind_control::{Controller, Event};
 use tradewind_grant::{IdentityKey, PublicIdentity};
 use tradewind_net::systemd;
+use tradewind_telemetry::Health;
 use tradewind_units::Duration;
 
 use crate::agents;
@@ -17,12 +18,16 @@ use crate::api::{self, Tokens};
 use crate::engine::Engine;
 use crate::error::ControllerError;
 use crate::folder::{Folder, Lock};
-use crate::listener::{bind, stopped};
+use crate::listener::{adopt, bind, stopped};
+use crate::metrics;
 use crate::planning::{Planner, Threads};
 use crate::store::Store;
 
 /// Time between two ticks of the controller.
 const TICK: Duration = Duration::from_secs(1);
+/// Time without a tick after which the controller counts as stuck. Chosen: far longer than any
+/// decision takes.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// Ticks between two times that old data is removed from the store: an hour's.
 const PRUNE_EVERY: u64 = 3600;
 
@@ -37,6 +42,8 @@ pub struct Server {
     advertise: SocketAddr,
     tokens: Tokens,
     stop: watch::Sender<bool>,
+    health: Health,
+    telemetry: Option<tradewind_telemetry::Server>,
     _lock: Lock,
 }
 
@@ -58,6 +65,19 @@ impl Server {
     /// # Errors
     /// When a file is not valid, another controller has the folder, or an address is in use.
     pub fn open(folder: &Folder, threads: Threads) -> Result<Self, ControllerError> {
+        Self::open_on(folder, threads, None)
+    }
+
+    /// Opens the controller of a folder on a listener for agents that is open already, as one in
+    /// another network namespace; without one, as [`Server::open`].
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_on(
+        folder: &Folder,
+        threads: Threads,
+        agents: Option<std::net::TcpListener>,
+    ) -> Result<Self, ControllerError> {
         let settings = folder.settings()?;
         let lock = folder.lock()?;
         let keys = folder.keys()?;
@@ -69,19 +89,30 @@ impl Server {
         let runtime = runtime.map_err(|error| ControllerError::Failed(error.to_string()))?;
         let listeners = runtime.block_on(async {
             Ok::<_, ControllerError>((
-                bind("agents", settings.agents).await?,
+                match agents {
+                    Some(listener) => adopt(listener)?,
+                    None => bind("agents", settings.agents).await?,
+                },
                 bind("api", settings.api).await?,
             ))
         })?;
+        let (engine, health) = (Engine::new(controller, store), Health::new());
+        let telemetry = settings.metrics.map(|address| {
+            let (registry, hosts) = (metrics::registry(&engine), &settings.metrics_hosts);
+            let served = tradewind_telemetry::serve(address, hosts, registry, health.clone());
+            served.map_err(|error| ControllerError::Failed(format!("metrics: {error}")))
+        });
         Ok(Self {
             runtime,
             listeners,
             identity,
-            engine: Engine::new(controller, store),
+            engine,
             planner: Planner::new(threads),
             advertise: settings.advertise,
             tokens,
             stop: watch::Sender::new(false),
+            health,
+            telemetry: telemetry.transpose()?,
             _lock: lock,
         })
     }
@@ -98,6 +129,12 @@ impl Server {
     /// When the system does not tell.
     pub fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.listeners.0.local_addr()?, self.listeners.1.local_addr()?))
+    }
+
+    /// Returns the address that serves metrics and health, if one does.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.telemetry.as_ref().map(tradewind_telemetry::Server::local_addr)
     }
 
     /// Returns the switch that ends it.
@@ -131,24 +168,25 @@ impl Server {
     /// # Errors
     /// When the identity cannot be prepared: a bug.
     pub fn run(self) -> Result<(), ControllerError> {
-        let Self { runtime, listeners, identity, engine, planner, advertise, tokens, stop, _lock } =
-            self;
-        let watch = || stop.subscribe();
+        let Self { runtime, listeners, identity, engine, planner, advertise, tokens, .. } = self;
+        let watch = || self.stop.subscribe();
         let of_agents = agents::serve(listeners.0, &identity, engine.clone(), watch());
-        let shared = api::Shared {
-            engine: engine.clone(),
-            planner: planner.clone(),
-            identity: identity.public(),
+        let shared = api::Shared::new(
+            engine.clone(),
+            planner.clone(),
+            identity.public(),
             advertise,
-        };
-        let of_operators = api::serve(listeners.1, shared, tokens, watch());
+            watch(),
+        );
+        let of_operators = api::serve(listeners.1, shared, tokens);
+        self.health.set_ready();
         tell_systemd("READY=1");
         let served = runtime.block_on(async {
             tokio::join!(
                 of_agents,
                 of_operators,
                 planner.run(&engine, watch()),
-                tick(&engine, watch()),
+                tick(&engine, &self.health, watch()),
                 notify_at_end(watch()),
             )
             .0
@@ -171,7 +209,8 @@ fn tell_systemd(state: &str) {
 }
 
 /// Lets time pass for the controller until `stop` is true.
-async fn tick(engine: &Engine, mut stop: watch::Receiver<bool>) {
+async fn tick(engine: &Engine, health: &Health, mut stop: watch::Receiver<bool>) {
+    let heart = health.expect_heartbeats("the clock", LONGEST_SILENCE);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_refused = false;
@@ -181,10 +220,17 @@ async fn tick(engine: &Engine, mut stop: watch::Receiver<bool>) {
             () = stopped(&mut stop) => return,
         }
         let ticked = engine.handle(Event::Tick).await.map(drop);
+        heart.heartbeat();
         let pruned = if number % PRUNE_EVERY == 0 { engine.prune().await } else { Ok(()) };
         match ticked.and(pruned) {
-            Ok(()) => was_refused = false,
+            Ok(()) => {
+                if was_refused {
+                    health.set_ready();
+                }
+                was_refused = false;
+            }
             Err(failure) => {
+                health.set_not_ready(failure.to_string());
                 // A full disk is one line, not one each second.
                 if !was_refused {
                     tracing::error!("{failure}");

@@ -14,10 +14,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tradewind_control::Record;
-use tradewind_control::record::AuditEntry;
-use tradewind_units::Duration;
+use tradewind_control::message::Arm;
+use tradewind_control::record::{AuditEntry, DaySessions};
+use tradewind_control::state::DAYS_IN_MEMORY;
+use tradewind_units::{Duration, RelayId};
 
 pub use copy::{backup, restore};
 
@@ -26,6 +29,8 @@ pub use copy::{backup, restore};
 const RAW_MEASUREMENTS: Duration = Duration::from_hours(7 * 24);
 /// Time for which audit entries are kept. Chosen: a year and a month.
 const AUDIT: Duration = Duration::from_hours(400 * 24);
+/// Time for which the sessions and the money of each day are kept. Chosen: a year and a month.
+const DAYS: Duration = Duration::from_hours(400 * 24);
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
 /// Longest wait for a reader that holds the file, such as a backup. Chosen.
@@ -102,7 +107,7 @@ impl StoreError {
 }
 
 /// A measurement as it once was.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 pub struct MeasuredOnce {
     /// Time when it was stored, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
@@ -173,10 +178,15 @@ impl Store {
     pub fn records(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
-        let query = "SELECT kind, key, body FROM records ORDER BY kind = 'plan', kind, key";
+        // Sessions are read of the days that the state holds; a key begins with its day.
+        let query = "SELECT kind, key, body FROM records \
+                     WHERE kind <> 'sessions' OR substr(key, 1, 20) IN (\
+                         SELECT DISTINCT substr(key, 1, 20) FROM records \
+                         WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
+                     ORDER BY kind = 'plan', kind, key";
         let failed = |error| StoreError::of(&self.file, &error);
         let mut rows = self.connection.prepare(query).map_err(failed)?;
-        let mut rows = rows.query([]).map_err(failed)?;
+        let mut rows = rows.query([DAYS_IN_MEMORY]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let text = |at: usize| row.get::<_, String>(at).map_err(failed);
             let (kind, key, body) = (text(0)?, text(1)?, text(2)?);
@@ -233,7 +243,8 @@ impl Store {
         read.map_err(|error| StoreError::of(&self.file, &error))
     }
 
-    /// Removes plans other than `used`, and measurements and audit entries that are too old.
+    /// Removes plans other than `used`, and measurements, audit entries, sessions and money that
+    /// are too old.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -258,6 +269,8 @@ impl Store {
             let measured = "DELETE FROM measured WHERE unix_ms < ?1";
             transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
+            let days = "DELETE FROM records WHERE kind IN ('sessions', 'spent') AND key < ?1";
+            transaction.execute(days, [numbered(before(DAYS) / 86_400_000)])?;
             transaction.commit()
         })();
         pruned.map_err(|error| StoreError::of(file, &error))
@@ -285,6 +298,21 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Rollout(_) => ("rollout", String::new()),
         Record::Document(document) => ("document", document.host.to_string()),
         Record::Audit(entry) => ("audit", numbered(entry.number)),
+        Record::Batch(batch) => ("batch", batch.host.to_string()),
+        Record::Sessions(DaySessions { day, tally }) => {
+            let arm = match tally.arm {
+                Arm::Overlay => "overlay",
+                Arm::Control => "control",
+                Arm::Other => "other",
+            };
+            let path: Vec<&str> = tally.path.iter().map(RelayId::as_str).collect();
+            let (flow, class, path) = (&tally.flow, tally.size_class, path.join(" "));
+            ("sessions", format!("{} {flow} {arm} {class} {path}", numbered(*day)))
+        }
+        Record::Spent(spent) => ("spent", numbered(spent.day)),
+        Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
+        Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
+        Record::Window(window) => ("window", window.flow.to_string()),
         Record::Seen(seen) => ("seen", seen.host.to_string()),
         Record::Probing(probing) => ("probing", numbered(probing.id)),
         Record::Watching(_) => ("watching", String::new()),

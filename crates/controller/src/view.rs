@@ -1,42 +1,29 @@
 //! The bodies of the operators' API: what is asked, and what is answered.
 //!
-//! | request | body | answer |
-//! |---|---|---|
-//! | `POST /v1/invites` | [`InviteRequest`] | [`InviteAnswer`] |
-//! | `GET /v1/hosts` | | [`Hosts`] |
-//! | `POST /v1/hosts/{id}/drain`, `/undrain`, `/revoke` | | 204 |
-//! | `GET /v1/flows` | | [`Flows`] |
-//! | `GET /v1/flows/{id}` | | [`FlowView`] |
-//! | `PUT /v1/flows/{id}` | [`FlowRequest`] | [`FlowView`] |
-//! | `DELETE /v1/flows/{id}` | | 204 |
-//! | `GET /v1/settings` | | [`SettingsView`] |
-//! | `PUT /v1/settings` | [`SettingsRequest`] | [`SettingsView`] |
-//! | `POST /v1/plans` | | [`PlanView`] |
-//! | `GET /v1/plans/{number}`, `/v1/plans/newest` | | [`PlanView`] |
-//! | `POST /v1/plans/{number}/apply` | | 204 |
-//! | `GET /v1/status` | | [`Status`] |
-//! | `GET /v1/measurements` | | [`Measurements`] |
-//! | `GET /v1/measurements/{from}/{to}` | | [`History`] |
-//! | `GET /v1/audit` | | [`Audit`] |
+//! `GET /v1/openapi.json` tells which request has which.
 //!
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`](tradewind_control::message::ErrorAnswer).
 
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tradewind_control::explain::Explanation;
+use tradewind_control::gain::{FlowGain, RelayGain, Spending};
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
 use tradewind_control::record::{AuditEntry, FlowRecord, Mode, PlanRecord, Role, Step};
 use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Bytes, HostId, Money, SiteId};
+use tradewind_units::{Bytes, HostId, Money, Ratio, SiteId};
 
+use crate::changes::Kind;
 use crate::store::MeasuredOnce;
 
 /// The version of all answers: raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A host to invite.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InviteRequest {
     /// Its role.
@@ -46,7 +33,7 @@ pub struct InviteRequest {
 }
 
 /// An invite.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InviteAnswer {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -55,7 +42,7 @@ pub struct InviteAnswer {
 }
 
 /// All hosts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hosts {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -64,7 +51,7 @@ pub struct Hosts {
 }
 
 /// A host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostView {
     /// Its name.
     pub id: HostId,
@@ -92,7 +79,7 @@ pub struct HostView {
 }
 
 /// The state of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
     /// Runs what it should.
@@ -113,8 +100,25 @@ pub enum HostState {
     Revoked,
 }
 
+impl HostState {
+    /// Returns the state as it is written in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Awaited => "awaited",
+            Self::Behind => "behind",
+            Self::Refuses => "refuses",
+            Self::Failing => "failing",
+            Self::Away => "away",
+            Self::Drained => "drained",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
 /// A flow to declare.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowRequest {
     /// The site whose gateway carries it.
@@ -132,7 +136,7 @@ pub struct FlowRequest {
 }
 
 /// All flows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flows {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -141,7 +145,7 @@ pub struct Flows {
 }
 
 /// A flow and its path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowView {
     /// The flow as it was declared.
     #[serde(flatten)]
@@ -155,7 +159,7 @@ pub struct FlowView {
 }
 
 /// The settings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingsView {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -165,10 +169,12 @@ pub struct SettingsView {
     pub alarm_share: Option<f64>,
     /// The one who applies plans.
     pub mode: Mode,
+    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
+    pub control_share: Ratio,
 }
 
 /// Settings to change; what is absent stays.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsRequest {
     /// The most that a day may cost, in dollars.
@@ -180,10 +186,13 @@ pub struct SettingsRequest {
     /// The one who applies plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_share: Option<Ratio>,
 }
 
 /// A plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanView {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -195,7 +204,7 @@ pub struct PlanView {
 }
 
 /// The state of everything, on one screen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -226,7 +235,7 @@ pub struct Status {
 }
 
 /// Something that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusProblem {
     /// The problem, in one line.
     pub what: String,
@@ -234,8 +243,46 @@ pub struct StatusProblem {
     pub remedy: String,
 }
 
+/// What the overlay gained, and what it cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Gain {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The number of days, today included.
+    pub days: u64,
+    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
+    pub control_share: Ratio,
+    /// The gain of each flow in each day, oldest first.
+    pub flows: Vec<FlowGain>,
+    /// The use of each relay in each day, oldest first.
+    pub relays: Vec<RelayGain>,
+    /// The money of today.
+    pub spending: Spending,
+}
+
+/// Why a flow takes its path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Explained {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The explanation.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+}
+
+/// A change of what the API tells: the data of an event `change` of `/v1/events`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The number of the newest change since the controller started.
+    pub version: u64,
+    /// The kinds that have changed since the event before; the first event names all.
+    pub kinds: Vec<Kind>,
+}
+
 /// The newest measurement of each leg.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurements {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -244,7 +291,7 @@ pub struct Measurements {
 }
 
 /// The measurements of one leg in the last week.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -257,7 +304,7 @@ pub struct History {
 }
 
 /// The newest entries of the audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Audit {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,

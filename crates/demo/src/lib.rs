@@ -7,6 +7,7 @@
 //! | [`processes`] | processes on the lab's hosts, and transfers between them |
 //! | [`mod@report`] | the result as data, table and page |
 //! | [`executor`] | threads for the planner |
+//! | [`overlay`] | agents of a controller on the lab's hosts |
 //!
 //! [`run`] lists the steps. The planner uses the probe's reports and the scenario's prices, never
 //! the topology. Relays, gateways and probes are processes of the binary that any user runs, on
@@ -20,6 +21,7 @@ pub mod executor;
 mod knowledge;
 mod lanes;
 mod measure;
+pub mod overlay;
 pub mod processes;
 pub mod report;
 pub mod scenario;

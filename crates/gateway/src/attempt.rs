@@ -8,13 +8,14 @@
 //! more is read from it until the outcome is known.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use tokio::time::timeout;
 use tradewind_grant::{
     Check, Destination, DialLimit, GrantError, Nonce, PublicIdentity, Reply, Request, SealedHeader,
     Sealer, Status, Terms,
 };
-use tradewind_stream::access_log::note;
+use tradewind_stream::access_log::{Arm, note};
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
@@ -26,10 +27,14 @@ use tradewind_stream::session::opening::{NextRelay, Waited};
 use tradewind_stream::session::pump::Direction;
 use tradewind_stream::stripe::Offer;
 use tradewind_telemetry::limited;
-use tradewind_units::Source;
+use tradewind_units::{Ratio, Source};
 
-use super::paths::{PathOption, RelayPath, Routing, order};
+use super::paths::{PathOption, RelayPath, Routing, draw_control, order};
 use super::service::{GatewayService, Listener};
+
+/// Longest dial of a session that was drawn to go direct. Chosen: two lost packets; the session
+/// then takes the path that it would have taken, since a comparison must not cost it more.
+const CONTROL_DIAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// An open path: the connection to its first hop, and the state of both directions.
 pub(super) struct OpenPath {
@@ -138,14 +143,26 @@ impl GatewayService {
     ) -> Result<OpenPath, NotOpen> {
         let routing = self.routes.current();
         let options = routing.options(wanted.destination);
-        let order = order(options, Some(wanted.destination), self.routes.now());
+        let mut order = order(options, Some(wanted.destination), self.routes.now());
+        let share = *self.control_share.current();
+        // Without entropy it is not drawn.
+        let is_drawn = share > Ratio::ZERO
+            && tradewind_net::entropy::bytes().is_ok_and(|bytes| {
+                draw_control(options, &mut order, share, u32::from_le_bytes(bytes))
+            });
+        let arm = |place: usize| match &options[order[place]] {
+            PathOption::Relays(_) if order[place] == 0 && place == 0 => Some(Arm::Overlay),
+            PathOption::Direct if is_drawn && place == 0 => Some(Arm::Control),
+            _ => None,
+        };
         let Some((last, earlier)) = order.split_last() else {
             let message = format!("gateway: no route to {}", wanted.destination);
             let failure = Failure::new(Status::DestinationRefused, message);
             return Err(NotOpen::for_good(failure));
         };
-        for index in earlier {
-            match self.open_option(wanted, &routing, &options[*index], leading, true).await {
+        for (place, index) in earlier.iter().enumerate() {
+            let option = (&options[*index], arm(place));
+            match self.open_option(wanted, &routing, option, leading, true).await {
                 Err(NotOpen::Failed { failure, resend: Some(resend) }) => {
                     let (flow, to) = (&wanted.listener.flow, wanted.destination);
                     limited!(
@@ -162,25 +179,26 @@ impl GatewayService {
                 opened => return opened,
             }
         }
-        self.open_option(wanted, &routing, &options[*last], leading, false).await
+        let option = (&options[*last], arm(earlier.len()));
+        self.open_option(wanted, &routing, option, leading, false).await
     }
 
     async fn open_option(
         &self,
         wanted: &Wanted<'_>,
         routing: &Routing,
-        option: &PathOption,
+        (option, arm): (&PathOption, Option<Arm>),
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<OpenPath, NotOpen> {
-        note(|facts| facts.path = option.name());
+        note(|facts| (facts.path, facts.arm) = (option.name(), arm));
         match option {
             PathOption::Refuse => {
                 let message = format!("gateway: no route to {}", wanted.destination);
                 let failure = Failure::new(Status::DestinationRefused, message);
                 Err(NotOpen::for_good(failure))
             }
-            PathOption::Direct => self.open_direct(wanted, routing, leading).await,
+            PathOption::Direct => self.open_direct(wanted, routing, leading, arm).await,
             PathOption::Relays(path) => self.open_over(wanted, path, leading, has_next).await,
         }
     }
@@ -190,6 +208,7 @@ impl GatewayService {
         wanted: &Wanted<'_>,
         routing: &Routing,
         leading: Vec<u8>,
+        arm: Option<Arm>,
     ) -> Result<OpenPath, NotOpen> {
         let (dialling, also) = (Dialling::new(&|| {}), wanted.listener.named());
         let is_local = |ip| self.local_host.holds(ip);
@@ -204,10 +223,24 @@ impl GatewayService {
         let (lookups, _place) = self.lookups_of(wanted.listener, wanted.source);
         let to = wanted.destination;
         let dial = self.dialler.dial_destination(to, speaker, &lookups, &check, &dialling);
+        let is_drawn = arm == Some(Arm::Control);
+        let dial = async {
+            if !is_drawn {
+                return dial.await;
+            }
+            let late = || {
+                let message = format!("dial {to}: no answer within {CONTROL_DIAL_LIMIT:?}");
+                Err(Failure::new(Status::TimedOut, message))
+            };
+            timeout(CONTROL_DIAL_LIMIT, dial).await.unwrap_or_else(|_| late())
+        };
         let dialled = wanted.unless_reset(dial).await;
         let downstream = match dialled? {
             Ok(downstream) => downstream,
-            Err(failure) if dialling.has_begun() => return Err(NotOpen::for_good(here(failure))),
+            // One that was drawn has sent no data, and must not fail for the sake of a comparison.
+            Err(failure) if dialling.has_begun() && !is_drawn => {
+                return Err(NotOpen::for_good(here(failure)));
+            }
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
         let downstream = Connection::plain(downstream);

@@ -17,7 +17,7 @@ use tradewind_grant::{
 };
 use tradewind_stream::failure::Failure;
 use tradewind_stream::process::live::Live;
-use tradewind_units::Timestamp;
+use tradewind_units::{Ratio, Timestamp};
 
 use super::health::{Health, State};
 use super::names::Names;
@@ -240,6 +240,23 @@ pub(super) fn order(
     order
 }
 
+/// Draws a session into the control arm if `lot`, a random number, is within `share`: moves the
+/// direct path to the front of `order`. Only sessions whose first path is the route's own and over
+/// relays are drawn, and only where there is a direct path.
+pub(super) fn draw_control(
+    options: &[PathOption],
+    order: &mut [usize],
+    share: Ratio,
+    lot: u32,
+) -> bool {
+    let is_drawn = f64::from(lot) < share.as_f64() * (f64::from(u32::MAX) + 1.0);
+    let is_overlay = order.first() == Some(&0) && matches!(options[0], PathOption::Relays(_));
+    let direct = order.iter().position(|index| matches!(options[*index], PathOption::Direct));
+    let Some(place) = direct.filter(|_| is_drawn && is_overlay) else { return false };
+    order[..=place].rotate_right(1);
+    true
+}
+
 /// The routes in force. A reader that holds the current [`Routing`] sees one whole table.
 #[derive(Debug)]
 pub(super) struct Routes {
@@ -372,6 +389,38 @@ mod tests {
         assert_eq!(order(options, None, now), [1, 2, 0]);
         path(1).blame(now, "no route to host");
         assert_eq!(order(options, None, now), [2, 0, 1], "direct is the last resort");
+    }
+
+    #[test]
+    fn control_arm_is_drawn_by_its_share_where_there_is_a_direct_path() {
+        let share = |value| Ratio::new(value).unwrap();
+        let draw = |routes: &Routes, share: Ratio, lot: u32| {
+            let (routing, now) = (routes.current(), routes.now());
+            let options = routing.options(&"198.51.100.1:80".parse().unwrap());
+            let mut order = order(options, None, now);
+            let before = order.clone();
+            let is_drawn = draw_control(options, &mut order, share, lot);
+            assert_eq!(is_drawn, order != before);
+            (is_drawn, order)
+        };
+        let routes = Routes::new(table(&[&[1, 2], &[3]], true), false).unwrap();
+        assert_eq!(draw(&routes, share(0.5), 7), (true, vec![2, 0, 1]));
+        let lots = || (0..1000).map(|number| number * (u32::MAX / 1000));
+        for (value, expected) in [(0.0, 0), (0.02, 20), (0.5, 500), (1.0, 1000)] {
+            let drawn = lots().filter(|lot| draw(&routes, share(value), *lot).0).count();
+            assert!(drawn.abs_diff(expected) <= 1, "{drawn} of 1000 by {value}");
+        }
+        // Its first path is dead, so it would take another one: that shows nothing of the plan.
+        let routing = routes.current();
+        let options = routing.options(&"198.51.100.1:80".parse().unwrap());
+        let PathOption::Relays(first) = &options[0] else { panic!("{:?}", options[0]) };
+        first.blame(routes.now(), "no route to host");
+        assert!(!draw(&routes, Ratio::ONE, 0).0);
+        let no_direct = Routes::new(table(&[&[1, 2], &[3]], false), false).unwrap();
+        let only_direct = Routes::new(table(&[], true), false).unwrap();
+        for routes in [no_direct, only_direct] {
+            assert!(lots().all(|lot| !draw(&routes, Ratio::ONE, lot).0));
+        }
     }
 
     #[test]

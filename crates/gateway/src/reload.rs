@@ -1,4 +1,5 @@
-//! Reload of a gateway's routes, identities, grant, users, limits and timeouts while it runs.
+//! Reload of a gateway's routes, identities, grant, users, limits, timeouts and control arm while
+//! it runs.
 
 use std::sync::{Arc, LazyLock, PoisonError};
 
@@ -19,6 +20,7 @@ use super::service::GatewayService;
 pub static LIVE_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let own = [
         "routes",
+        "control_share",
         "grant",
         "grant_file",
         "identity",
@@ -30,14 +32,15 @@ pub static LIVE_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
 });
 
-/// Replaces a gateway's routes, identities, grant, users, limits and timeouts; clones reload the
-/// same gateway.
+/// Replaces a gateway's routes, identities, grant, users, limits, timeouts and share of the control
+/// arm; clones reload the same gateway.
 #[derive(Clone)]
 pub struct GatewayReloader(pub(super) Arc<GatewayService>);
 
 impl GatewayReloader {
-    /// Applies the routes, identities, grant, users, limits and timeouts of `config`. New sessions
-    /// use them; open ones continue, and paths that remain keep their health.
+    /// Applies the routes, identities, grant, users, limits, timeouts and `control_share` of
+    /// `config`. New sessions use them; open ones continue, and paths that remain keep their
+    /// health.
     ///
     /// # Errors
     /// When an identity cannot be read, the grant has expired or is for another gateway, routes go
@@ -81,6 +84,7 @@ impl GatewayReloader {
                 sealer.lock().unwrap_or_else(PoisonError::into_inner).replace(new);
             }
             service.routes.replace(routing);
+            service.control_share.replace(config.control_share);
             service.users.set(&users);
             if let (Some(live), Some(limits)) = (&service.limits, limits) {
                 live.set(&limits);

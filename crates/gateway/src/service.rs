@@ -18,9 +18,10 @@ use tradewind_stream::keys::{self, HeldKeys};
 use tradewind_stream::limits::live::LiveLimits;
 use tradewind_stream::limits::quota::Members;
 use tradewind_stream::limits::timeouts::LiveTimeouts;
+use tradewind_stream::process::live::Live;
 use tradewind_stream::resolver::{Lookups, Resolver};
 use tradewind_stream::session::SessionSettings;
-use tradewind_units::{FlowId, Source};
+use tradewind_units::{FlowId, Ratio, Source};
 
 use super::datagrams::Plane;
 use super::paths::Routes;
@@ -75,6 +76,8 @@ impl Listener {
 pub(super) struct GatewayService {
     pub(super) listeners: Vec<Listener>,
     pub(super) routes: Arc<Routes>,
+    /// The share of sessions in the control arm.
+    pub(super) control_share: Live<Ratio>,
     /// The addresses of this host, which direct routes must not lead to.
     pub(super) local_host: LocalHost,
     /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
@@ -146,6 +149,7 @@ impl GatewayService {
         Ok(Self {
             listeners,
             routes,
+            control_share: Live::new(config.control_share),
             local_host: LocalHost::open()?,
             sealer,
             session_settings,

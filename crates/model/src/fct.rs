@@ -44,7 +44,9 @@ use grid::Grid;
 pub const RELAY_BUFFER: Bytes = Bytes::new(8_000_000);
 
 /// Start-up of a session, as the model counts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum StartUp {
     /// Not counted: CP's model, the volume over the slowest leg's rate.

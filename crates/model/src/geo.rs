@@ -16,14 +16,15 @@ pub use rtt::{Coefficients, RttModel, StatedError};
 const EARTH_RADIUS_KM: f64 = 6371.0;
 
 /// A place on the globe, in degrees.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Degrees", into = "Degrees")]
 pub struct Coordinates {
     latitude: f64,
     longitude: f64,
 }
 
-#[derive(Serialize, Deserialize)]
+/// Latitude and longitude, in degrees.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Degrees {
     latitude: f64,

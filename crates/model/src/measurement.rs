@@ -1,5 +1,6 @@
 //! A probe's results for a leg, as the planner reads them, and the leg that follows from them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, time};
 
@@ -11,11 +12,13 @@ use crate::tcp::LossResponse;
 const WINDOW_BOUND_SHARE: f64 = 0.8;
 
 /// Method of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// TCP handshakes, and a TCP transfer for the rate.
     Tcp,
+    /// TCP handshakes, and for the rate what connections of applications have shown.
+    Passive,
     /// ICMP echo; no rate.
     Ping,
     /// Read from a table of someone else's.
@@ -25,17 +28,20 @@ pub enum Method {
 }
 
 /// Round-trip times of repeated probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RttSummary {
     /// The least: the path without queues.
     #[serde(with = "time::as_text")]
+    #[schemars(with = "time::Written")]
     pub min: Duration,
     /// Half the probes took no longer.
     #[serde(with = "time::as_text")]
+    #[schemars(with = "time::Written")]
     pub median: Duration,
     /// From the 10th to the 90th percentile.
     #[serde(with = "time::as_text")]
+    #[schemars(with = "time::Written")]
     pub spread: Duration,
     /// Probes answered.
     pub count: u32,
@@ -50,7 +56,7 @@ impl RttSummary {
 }
 
 /// The rate of a probe's transfer, after its start-up.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateSummary {
     /// Payload rate of all connections together, in the steady part of the transfer.
@@ -64,7 +70,7 @@ pub struct RateSummary {
 }
 
 /// All that is known of one leg in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LegMeasurement {
     /// The sender.

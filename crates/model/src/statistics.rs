@@ -101,19 +101,25 @@ fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / count;
     let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     let deviation = (square / (count - 1.0)).sqrt();
-    (mean, t_975(values.len() - 1) * deviation / count.sqrt())
+    (mean, t_975(count - 1.0) * deviation / count.sqrt())
 }
 
-/// Returns the 97.5 % quantile of Student's t with `freedom` degrees of freedom: exact values up to
-/// 10, then the Cornish-Fisher expansion around the normal one (off by less than 0.001 there).
-fn t_975(freedom: usize) -> f64 {
+/// Returns the 97.5 % quantile of Student's t with `freedom` degrees of freedom, at least 1: exact
+/// values up to 10 and straight lines in the reciprocal between them, then the Cornish-Fisher
+/// expansion around the normal one (Abramowitz and Stegun, 26.7.5; off by less than 0.001 there).
+#[must_use]
+pub fn t_975(freedom: f64) -> f64 {
     const EXACT: [f64; 10] =
         [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     const NORMAL: f64 = 1.959_964;
-    if let Some(exact) = freedom.checked_sub(1).and_then(|index| EXACT.get(index)) {
-        return *exact;
+    let freedom = freedom.max(1.0);
+    let whole = freedom as usize;
+    if let Some(below) = EXACT.get(whole - 1) {
+        let above = EXACT.get(whole).copied().unwrap_or_else(|| t_975(whole as f64 + 1.0));
+        let (from, to) = (1.0 / whole as f64, 1.0 / (whole as f64 + 1.0));
+        return below + (above - below) * (from - 1.0 / freedom) / (from - to);
     }
-    let (z, n) = (NORMAL, freedom as f64);
+    let (z, n) = (NORMAL, freedom);
     z + (z.powi(3) + z) / (4.0 * n)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
         + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * n.powi(3))
@@ -137,8 +143,14 @@ mod tests {
         assert!((estimate.ratio.ln() - 0.5).abs() < 1e-9);
         assert!((estimate.high.ln() - 0.5 - 6.353).abs() < 1e-3);
         assert!(ratio(&[1.0], &[1.0]).is_none());
-        assert!((t_975(11) - 2.201).abs() < 1e-3);
-        assert!((t_975(30) - 2.042).abs() < 1e-3);
+        for (freedom, exact) in
+            [(1.0, 12.706), (2.0, 4.303), (10.0, 2.228), (11.0, 2.201), (30.0, 2.042)]
+        {
+            assert!((t_975(freedom) - exact).abs() < 1e-3, "{freedom}");
+        }
+        // By numeric integration of the density.
+        assert!((t_975(4.5) - 2.659).abs() < 0.01);
+        assert!(t_975(0.1) == t_975(1.0) && t_975(10.5) < t_975(10.0));
     }
 
     #[test]

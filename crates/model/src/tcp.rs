@@ -11,12 +11,14 @@ const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
 
 /// Response of a congestion control to loss, for [`crate::leg::Loss`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LossResponse {
-    /// Reno: [`mathis_rate`].
+    /// That of Reno, by the formula of Mathis and others.
     Reno,
-    /// CUBIC: [`cubic_rate`].
+    /// That of CUBIC `[RFC 9438]`.
     Cubic,
 }
 

@@ -49,6 +49,9 @@ impl Capability {
 const CAP_SETGID: u64 = 1 << 6;
 const CAP_SETUID: u64 = 1 << 7;
 
+/// The user that a daemon started by root continues as, unless another is named.
+pub const DEFAULT_USER: &str = "tradewind";
+
 /// A user of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
@@ -72,6 +75,12 @@ impl Account {
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.user.is_root()
+    }
+
+    /// Returns its number.
+    #[must_use]
+    pub const fn user_id(&self) -> u32 {
+        self.user.as_raw()
     }
 
     /// Returns its name.

@@ -99,7 +99,7 @@ impl PacketFlow {
 
 /// The coding parameters of relays, as in a relay's `[packet] coding`: the number of repair
 /// packets, and the number of packets that they are for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlockCoding {
     /// For cross-stream blocks, of several flows.
@@ -108,6 +108,7 @@ pub struct BlockCoding {
     pub in_stream: [u8; 2],
     /// Longest time for which a cross-stream block is open.
     #[serde(with = "time::as_text")]
+    #[schemars(with = "time::Written")]
     pub within: Duration,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
@@ -12,7 +13,7 @@ use crate::problem::{Objective, Offer, Problem};
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// A relay to run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRelay {
     /// Its name: the region's and a number.
@@ -24,7 +25,7 @@ pub struct PlannedRelay {
 }
 
 /// The path of a flow, with its predicted completion time and cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFlow {
     /// The flow.
@@ -33,9 +34,11 @@ pub struct PlannedFlow {
     pub path: Vec<RelayId>,
     /// Predicted completion time over this path.
     #[serde(rename = "fct_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub fct: Duration,
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "fct_direct_s", with = "optional_seconds")]
+    #[schemars(with = "Option<f64>")]
     pub fct_direct: Option<Duration>,
     /// Its egress cost.
     #[serde(rename = "egress_usd")]
@@ -46,7 +49,7 @@ pub struct PlannedFlow {
 }
 
 /// Relays to run and the paths over them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// [`SCHEMA_VERSION`].
@@ -62,10 +65,12 @@ pub struct Plan {
     pub cost: Money,
     /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub total_fct: Duration,
     /// Proven lower bound on the weighted sum of completion times of all plans within the budget;
     /// equal to this plan's if it is optimal. If the objective is the makespan: the bound on that.
     #[serde(rename = "bound_fct_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub bound: Duration,
     /// Proven lower bound on the cost of all plans that meet the deadlines.
     #[serde(rename = "bound_cost_usd", default)]

@@ -158,10 +158,12 @@ impl Offer {
 }
 
 /// The quantity that a plan minimizes. Cost breaks ties, and deadlines hold in each case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// The sum of completion times, each times its flow's weight [CP V].
+    /// The sum of completion times, each times its flow's weight `[CP V]`.
     #[default]
     TotalFct,
     /// The last flow's completion time; among plans with an equal one, the cost, then the sum.

@@ -269,4 +269,22 @@ mod tests {
         assert_eq!(udp.recv(&mut bytes).unwrap(), 2);
         assert_eq!(&bytes[..2], b"{}");
     }
+
+    #[test]
+    fn socket_that_is_bound_anew_is_found() {
+        let folder = Folder::new("anew");
+        let path = folder.0.join("a.sock");
+        let mut socket = LineSocket::to_unix(&path).unwrap();
+        assert!(socket.write_lines(b"nobody\n").is_err());
+        for line in [b"one\n", b"two\n"] {
+            let _none = fs::remove_file(&path);
+            let collector = UnixDatagram::bind(&path).unwrap();
+            socket.write_lines(line).unwrap();
+            let mut bytes = [0; 32];
+            assert_eq!(collector.recv(&mut bytes).unwrap(), 3);
+            assert_eq!(bytes[..3], line[..3]);
+            drop(collector);
+            assert!(socket.write_lines(b"nobody\n").is_err());
+        }
+    }
 }

@@ -3,6 +3,11 @@
 //!
 //! The title of such a schema is the name of its form, as in `size`.
 
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform as _};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value};
+
 use crate::id::{FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
 use crate::{Bandwidth, Bytes, Money, PricePerGb, Ratio, Segments, address, time};
 
@@ -79,3 +84,39 @@ inline_schema!(Segments, "segments", {
     "minimum": 1,
     "maximum": 1_048_576,
 });
+
+/// Returns the JSON schema (draft 2020-12) of TOML files that are parsed as `T`.
+#[must_use]
+pub fn of_file<T: JsonSchema>() -> Schema {
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    RecursiveTransform(without_null).transform(&mut schema);
+    schema
+}
+
+/// Takes null out of a schema: TOML has no such value, a key is absent instead.
+fn without_null(schema: &mut Schema) {
+    let Some(object) = schema.as_object_mut() else { return };
+    if object.get("default") == Some(&Value::Null) {
+        object.remove("default");
+    }
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|kind| kind != "null");
+        if let [one] = types.as_slice() {
+            let one = one.clone();
+            object.insert("type".to_owned(), one);
+        }
+    }
+    if let Some(Value::Array(values)) = object.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    if let Some(Value::Array(forms)) = object.get_mut("anyOf") {
+        forms.retain(|form| form.get("type") != Some(&Value::from("null")));
+        if let [Value::Object(one)] = forms.as_slice() {
+            let one: Map<String, Value> = one.clone();
+            object.remove("anyOf");
+            for (key, value) in one {
+                object.entry(key).or_insert(value);
+            }
+        }
+    }
+}

@@ -3,42 +3,48 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
-use tradewind_config::{Kind, schema};
-
 use super::{code, marked, paragraphs};
+use crate::config::SchemaArg;
+use serde_json::{Map, Value};
 
 /// The files that have a page: its name, its heading, and what it says before the keys.
-const PAGES: [(Kind, &str, &str, &str); 3] = [
+const PAGES: [(SchemaArg, &str, &str, &str); 4] = [
     (
-        Kind::Relay,
+        SchemaArg::Relay,
         "relay.md",
         "A relay's configuration",
         "The file of `tradewind relay --config FILE`: docs/how-to/operate.md. Packets: \
          docs/reference/packets.md; profiles of legs: docs/reference/legs.md.",
     ),
     (
-        Kind::Gateway,
+        SchemaArg::Gateway,
         "gateway.md",
         "A gateway's configuration",
         "The file of `tradewind gateway --config FILE`: docs/how-to/gateway.md. Packets: \
          docs/reference/packets.md; profiles of legs: docs/reference/legs.md.",
     ),
     (
-        Kind::Jumpstart,
+        SchemaArg::Jumpstart,
         "jumpstart.md",
         "Jump-start's configuration",
         "The file of `tradewind jumpstart run --config FILE`: docs/how-to/jumpstart.md. Relays and \
          gateways have a section with the keys that reach no further than the process.",
     ),
+    (
+        SchemaArg::Problem,
+        "problem.md",
+        "The problem file",
+        "The file of `tradewind plan --problem FILE`: docs/how-to/plan.md. Tables, reports and \
+         catalogues that it names, and the choice of packet services: \
+         docs/reference/problem-tables.md.",
+    ),
 ];
 
 /// The text that every page begins with.
 const FORMS: &str = "TOML. Unknown keys are errors; each error is one line: the key, its line and \
-     what would be right. `tradewind config check` checks files, `tradewind config schema` prints \
-     their JSON schema for editors. Spans, sizes and rates are text with a unit: `30 ms`, \
-     `2.875 MB`, `64 KiB`, `500 Mbit/s`. Names of files are absolute, or relative to the working \
-     directory.";
+     what would be right. `tradewind config schema` prints the JSON schema for editors. Spans, \
+     sizes and rates are text with a unit: `30 ms`, `2.875 MB`, `64 KiB`, `500 Mbit/s`. Names of \
+     files are absolute or relative: to a process's working directory, or to a problem's file.";
 
 /// Returns the pages of all kinds of files, with their names.
 pub(super) fn pages() -> impl Iterator<Item = (&'static str, String)> {
@@ -47,7 +53,7 @@ pub(super) fn pages() -> impl Iterator<Item = (&'static str, String)> {
             "# {title}\n\n<!-- Made by `make reference`: change the types instead. -->\n\n"
         );
         paragraphs(&mut text, &format!("{intro}\n\n{FORMS}"));
-        let schema = schema(kind).to_value();
+        let schema = kind.schema().to_value();
         let mut page = Page { root: &schema, text, described: BTreeMap::new() };
         page.section("", "", &schema);
         (name, page.text)
@@ -199,7 +205,7 @@ impl<'a> Page<'a> {
         match value.get("type").and_then(Value::as_str) {
             _ if !named.is_empty() && properties(value).is_none() => named.to_owned(),
             Some("boolean") => "`true` or `false`".to_owned(),
-            Some("integer") => whole(value),
+            Some("integer" | "number") => number(value),
             Some("string") => "text".to_owned(),
             Some("array") => list(value, |items| self.kind(items)),
             _ if self.table_of(value).is_some() => "table".to_owned(),
@@ -279,8 +285,8 @@ fn alternatives(value: &Value) -> Option<String> {
     (!words.is_empty()).then(|| words.join("<br>"))
 }
 
-/// Returns the name of whole numbers between their bounds.
-fn whole(value: &Value) -> String {
+/// Returns the name of numbers between their bounds.
+fn number(value: &Value) -> String {
     let bound = |key| value.get(key).filter(|bound| bound.is_number());
     match (bound("minimum"), bound("maximum")) {
         (Some(least), Some(most)) => format!("{least} to {most}"),

@@ -6,6 +6,8 @@ use tradewind_config::users::Hashed;
 use tradewind_grant::{Extensions, Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_units::Timestamp;
 
+use crate::Form;
+
 /// Every key of a relay's file but those of other samples.
 const RELAY: &str = r#"
 listen = ["127.0.0.1:7000", "[fe80::1%2]:7000"]
@@ -118,6 +120,7 @@ metrics = "127.0.0.1:9464"
 metrics_expose = false
 metrics_hosts = []
 workers = 1
+control_share = 0.02
 [limits]
 sessions = 1
 [timeouts]
@@ -326,8 +329,195 @@ pub(crate) const CORPUS: [&str; 22] = [
     include_str!("../../../../fuzz/corpus/jumpstart_config/weight-one"),
 ];
 
+/// The problem files of the repository.
+pub(crate) const PROBLEMS: [&str; 4] = [
+    include_str!("../../../../examples/plan/calls.toml"),
+    include_str!("../../../../examples/plan/four-cities.toml"),
+    include_str!("../../../../examples/plan/one-to-many.toml"),
+    include_str!("../../../../examples/plan/relay-types.toml"),
+];
+
+/// The files that problems name.
+pub(crate) const TABLES: [(&str, &str); 5] = [
+    ("rtt.csv", "src,dst,rtt_ms\noffice,plant,200\n"),
+    ("rate.csv", "src,dst,mbps\noffice,plant,300\n"),
+    ("prices.csv", "from,to,usd_per_gb\naws:us-east-1,internet,0.07\n"),
+    ("catalogue.toml", OWN_CATALOGUE),
+    ("report.json", REPORT),
+];
+
+const OWN_CATALOGUE: &str = r#"
+[[prices]]
+cloud = "aws"
+source = "the contract"
+dated = "2026-10"
+rules = [{ from = "*", to = "internet", usd_per_gb = 0.06 }]
+"#;
+
+const REPORT: &str = r#"[{ "schema_version": 1, "target": "192.0.2.7:7001", "rtt_min_ms": 9.5,
+    "rtt_spread_ms": 1.5 }]"#;
+
+/// Every key of a problem but those of generated flows.
+const PROBLEM: &str = r#"
+name = "all"
+budget_usd = 12.5
+objective = "cost"
+start_up = "warm"
+max_relays = 2
+robust = 0.5
+period = "24 h"
+catalogue = "catalogue.toml"
+regions = ["aws:us-east-1", "aws:eu-west-1", "gcp:europe-north1"]
+assume_rtt_from_distance = true
+same_region_rtt = "0.6 ms"
+rtt_tables = ["rtt.csv"]
+rate_tables = ["rate.csv"]
+[[probes]]
+from = "office"
+reports = ["report.json"]
+targets = { "192.0.2.7:7001" = "gcp:europe-north1" }
+[leg.all]
+congestion_control = "reno"
+[leg.direct]
+loss = "1 %"
+[leg.access]
+window = "2.875 MB"
+connections = 4
+per_connection = "500 Mbit/s"
+initial_window = 10
+quick_start = "off"
+[leg.inner]
+quick_start = "100 Mbit/s"
+[[site]]
+id = "office"
+location = { latitude = 60.17, longitude = 24.94 }
+access_rtt = "8 ms"
+rate = "1 Gbit/s"
+window = "4 MB"
+uplink = { usd_per_gb = 0.01 }
+[[site]]
+id = "plant"
+region = "aws:us-east-1"
+egress_cap = "1.2 Gbit/s"
+egress_cap_outside = "1 Gbit/s"
+uplink = { usd_per_mbps = 2 }
+[[flow]]
+id = "backup"
+from = "office"
+to = "plant"
+volume = "50 GB"
+weight = 3
+deadline = "5 h"
+[[pair]]
+between = ["office", "aws:eu-west-1"]
+rtt = "40 ms"
+spread = "2 ms"
+rate = "400 Mbit/s"
+window = "3 MB"
+connections = 2
+per_connection = "300 Mbit/s"
+initial_window = 20
+quick_start = "off"
+loss = 0.001
+congestion_control = "cubic"
+[[pair]]
+from = "plant"
+to = "gcp:europe-north1"
+blocked = true
+[[relay_type]]
+id = "small"
+capacity = "1 Gbit/s"
+per_connection = "500 Mbit/s"
+set_up_usd = 0.2
+usd_per_hour = 0.05
+most = 3
+clouds = ["aws", "gcp"]
+[[relay_type]]
+id = "large"
+capacity = "2 Gbit/s"
+regions = ["aws:us-east-1"]
+[egress]
+usd_per_gb = 0.08
+tables = ["prices.csv"]
+[[egress.pair]]
+from = "aws:us-east-1"
+to = "aws:eu-west-1"
+usd_per_gb = 0.02
+[running]
+move_usd = 0.1
+[[running.relay]]
+region = "aws:eu-west-1"
+relay_type = "small"
+count = 1
+[[running.path]]
+flow = "backup"
+regions = ["aws:eu-west-1"]
+[[packet_flow]]
+id = "video"
+from = "office"
+to = "plant"
+rate = "1.5 Mbit/s"
+packet = "1 kB"
+span = "1 h"
+budget = "400 ms"
+max_loss = 0.002
+internet_loss = "1 %"
+helper_rtt = "20 ms"
+[[packet_flow]]
+from = "plant"
+to = "office"
+packet = "200 B"
+packets_per_second = 50
+budget = "400 ms"
+[packets]
+detection = "5 ms"
+retention = "1 s"
+coding = { cross_stream = [2, 10], in_stream = [1, 5], within = "30 ms" }
+usd_per_hour = 0.1
+flows_per_machine = 50
+ingress = { usd_per_gb = 0.01 }
+egress = { usd_per_mbps = 3 }
+storage_usd_per_gb_hour = 0.001
+[[packets.at]]
+region = "aws:us-east-1"
+usd_per_hour = 0.2
+flows_per_machine = 20
+ingress = { usd_per_gb = 0.02 }
+egress = { usd_per_gb = 0.05 }
+storage_usd_per_gb_hour = 0.002
+[[packets.at]]
+cloud = "gcp"
+usd_per_hour = 0.3
+"#;
+
+/// The keys of generated flows.
+const GENERATED: &str = r#"
+assume_rtt_from_distance = true
+regions = { clouds = ["gcp"], continents = ["europe"], except = ["gcp:europe-west2"] }
+[generate]
+pattern = "localized-one-to-many"
+seed = 7
+flows = 6
+volume = "1 GB"
+volume_max = "2 GB"
+weight = 2
+deadline = "10 h"
+sources = ["host.gcp:europe-west1", "host.gcp:asia-east1", "host.gcp:us-east1"]
+shares = [0.8, 0.1, 0.1]
+[generate.sites]
+clouds = ["gcp"]
+continents = ["europe", "asia", "north-america"]
+except = ["gcp:europe-north1"]
+outside = false
+access_rtt = "4 ms"
+rate = "1 Gbit/s"
+egress_cap = "2 Gbit/s"
+egress_cap_outside = "1 Gbit/s"
+window = "4 MB"
+"#;
+
 /// Returns the samples, with keys in place of their names.
-pub(crate) fn samples() -> Vec<(Kind, Table)> {
+pub(crate) fn samples() -> Vec<(Form, Table)> {
     let key = |seed| IdentityKey::from_entropy([seed; 32]);
     let operator = OperatorKey::from_entropy([9; 32]);
     let grant = Grant {
@@ -341,7 +531,7 @@ pub(crate) fn samples() -> Vec<(Kind, Table)> {
     };
     let grant = grant.sign(&operator).unwrap().to_string();
     let hash = Hashed::cheap(b"secret").unwrap().to_string();
-    let filled = |(kind, text): (Kind, &str)| {
+    let filled = |(form, text): (Form, &str)| {
         let text = text
             .replace("GRANT", &grant)
             .replace("HASH", &hash)
@@ -350,15 +540,17 @@ pub(crate) fn samples() -> Vec<(Kind, Table)> {
             .replace("SECRET-2", &key(2).to_secret_text())
             .replace("IDENTITY-1", &key(3).public().to_string())
             .replace("IDENTITY-4", &key(4).public().to_string());
-        (kind, text.parse().unwrap())
+        (form, text.parse().unwrap())
     };
     let samples = [
-        (Kind::Relay, RELAY),
-        (Kind::Relay, TEST_RELAY),
-        (Kind::Gateway, GATEWAY),
-        (Kind::Gateway, TEST_GATEWAY),
-        (Kind::Jumpstart, JUMPSTART),
-        (Kind::Jumpstart, ROUNDS),
+        (Form::Process(Kind::Relay), RELAY),
+        (Form::Process(Kind::Relay), TEST_RELAY),
+        (Form::Process(Kind::Gateway), GATEWAY),
+        (Form::Process(Kind::Gateway), TEST_GATEWAY),
+        (Form::Process(Kind::Jumpstart), JUMPSTART),
+        (Form::Process(Kind::Jumpstart), ROUNDS),
+        (Form::Problem, PROBLEM),
+        (Form::Problem, GENERATED),
     ];
     samples.into_iter().map(filled).collect()
 }

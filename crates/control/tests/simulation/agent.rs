@@ -148,6 +148,8 @@ impl Agent {
             refused: None,
             processes: self.applied.iter().flat_map(|it| &it.processes).map(status).collect(),
             results: self.results.clone(),
+            sessions: None,
+            passive: Vec::new(),
         };
         Event::Report { identity: self.identity(), report }
     }

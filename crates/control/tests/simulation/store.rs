@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_control::message::{DocumentVersion, SignedDocument};
-use tradewind_control::record::Step;
+use tradewind_control::record::{DaySessions, Step};
 use tradewind_control::{Answer, Controller, Event, Keys, Record, State};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_units::Timestamp;
@@ -135,8 +135,17 @@ fn key(record: &Record) -> String {
         Record::Rollout(_) => "rollout".to_owned(),
         Record::Document(document) => format!("document {}", document.host),
         Record::Audit(entry) => format!("audit {:09}", entry.number),
-        Record::FlowRemoved { .. } | Record::Seen(_) | Record::Probing(_) | Record::Watching(_) => {
-            unreachable!("not kept under a key")
+        Record::Batch(batch) => format!("batch {}", batch.host),
+        Record::Sessions(DaySessions { day, tally }) => {
+            format!("sessions {day:09} {} {:?}", tally.flow, tally.key())
         }
+        Record::Spent(spent) => format!("spent {:09}", spent.day),
+        Record::TakenBack(taken) => format!("taken back {}", taken.flow),
+        Record::FlowRemoved { .. }
+        | Record::Doubt(_)
+        | Record::Window(_)
+        | Record::Seen(_)
+        | Record::Probing(_)
+        | Record::Watching(_) => unreachable!("not kept under a key"),
     }
 }

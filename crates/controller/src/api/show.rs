@@ -2,16 +2,16 @@
 
 use tradewind_control::message::ProcessState;
 use tradewind_control::record::{FlowRecord, Host, Role};
-use tradewind_control::state::SEEN_WITHIN;
-use tradewind_control::{Controller, Refusal, State};
+use tradewind_control::{Controller, Refusal, State, gain};
 use tradewind_grant::PublicIdentity;
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, Money, UnitError, one_line};
 
 use crate::engine::millis;
+use crate::host_state::host_state;
 use crate::view::{
-    FlowView, Flows, HostState, HostView, Hosts, PlanView, SCHEMA_VERSION, SettingsView, Status,
-    StatusProblem,
+    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, PlanView, SCHEMA_VERSION,
+    SettingsView, Status, StatusProblem,
 };
 
 pub(super) fn hosts(controller: &Controller) -> Hosts {
@@ -37,29 +37,6 @@ fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
         processes: seen.map(|seen| seen.processes.clone()).unwrap_or_default(),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
     }
-}
-
-fn host_state(state: &State, host: &Host, now_ms: u64) -> HostState {
-    if !host.is_trusted {
-        return HostState::Revoked;
-    }
-    let is_reachable = state.is_reachable(&host.id, now_ms, SEEN_WITHIN);
-    let seen = match state.seen.get(&host.id).filter(|_| is_reachable) {
-        Some(seen) => seen,
-        None if is_reachable => return HostState::Awaited,
-        None => return HostState::Away,
-    };
-    let wanted = state.documents.get(&host.id).map(|document| document.version);
-    if seen.refused.as_ref().is_some_and(|refused| Some(refused.version) == wanted) {
-        return HostState::Refuses;
-    }
-    if seen.processes.iter().any(|process| process.state == ProcessState::Failed) {
-        return HostState::Failing;
-    }
-    if seen.applied != wanted {
-        return HostState::Behind;
-    }
-    if host.is_drained { HostState::Drained } else { HostState::Well }
 }
 
 pub(super) fn flows(controller: &Controller) -> Flows {
@@ -99,7 +76,25 @@ pub(super) fn settings(controller: &Controller) -> SettingsView {
         budget_usd_per_day: settings.budget_usd_per_day,
         alarm_share: settings.alarm_share,
         mode: settings.mode,
+        control_share: settings.control_share,
     }
+}
+
+pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
+    let (state, now) = (controller.state(), unix_now());
+    Gain {
+        schema_version: SCHEMA_VERSION,
+        days,
+        control_share: state.settings.control_share,
+        flows: gain::flows(state, now, days),
+        relays: gain::relays(state, now, days),
+        spending: gain::spending(state, now),
+    }
+}
+
+pub(super) fn explained(controller: &Controller, id: &FlowId) -> Result<Explained, Refusal> {
+    let explanation = controller.explain(unix_now(), id)?;
+    Ok(Explained { schema_version: SCHEMA_VERSION, explanation })
 }
 
 /// Returns the number that `text` names: a number, or `newest`.

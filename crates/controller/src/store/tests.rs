@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use tradewind_control::message::{Document, DocumentVersion};
+use tradewind_control::message::{Arm, Document, DocumentVersion, SessionTally};
 use tradewind_control::record::{
-    Counters, FlowRecord, PlanRecord, Rollout, Seen, Settings as OperatorSettings, Step,
+    BatchTaken, Counters, DaySessions, FlowRecord, PlanRecord, Rollout, Seen,
+    Settings as OperatorSettings, Spent, Step,
 };
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
 use tradewind_plan::Plan;
@@ -37,6 +38,7 @@ fn plan(number: u64) -> Record {
         rests_on: Vec::new(),
         measurements: Vec::new(),
         known_legs: 0,
+        budget: None,
     })
 }
 
@@ -88,6 +90,7 @@ fn newest_record_of_each_key_survives() {
         processes: Vec::new(),
         responder_port: 7442,
         report_every_ms: 10_000,
+        watched: Vec::new(),
     };
     let seen = Record::Seen(Seen {
         host: "office-1".parse().unwrap(),
@@ -325,4 +328,57 @@ fn killed_writer_leaves_whole_decisions() {
         assert!(flows as u64 >= acknowledged, "{flows} of {acknowledged}");
         assert_eq!(flows, entries, "a decision is stored whole");
     }
+}
+
+#[test]
+fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
+    const DAY_MS: u64 = 86_400_000;
+    let place = TestFolder::new("sessions");
+    let file = place.path().join("store.db");
+    let sessions = |day: u64, size_class: u8| {
+        let tally = SessionTally {
+            flow: "a".parse().unwrap(),
+            path: vec!["gcp:us-east1-1".parse().unwrap()],
+            arm: Arm::Overlay,
+            size_class,
+            sessions: day,
+            failed: 0,
+            bytes_up: 1,
+            bytes_down: 2,
+            seconds: 1.5,
+            log_seconds: 0.25,
+            log_seconds_squared: 0.5,
+        };
+        Record::Sessions(DaySessions { day, tally })
+    };
+    let mut store = Store::open(&file).unwrap();
+    for day in 1..=450 {
+        let spent = Spent { day, traffic: Money::from_usd(0.5).unwrap(), ..Spent::default() };
+        let batch = BatchTaken { host: "office-1".parse().unwrap(), run: u64::MAX, number: day };
+        let records =
+            [sessions(day, 9), sessions(day, 10), Record::Spent(spent), Record::Batch(batch)];
+        store.append(day * DAY_MS, &records).unwrap();
+    }
+    // The same kind of sessions again: the sum replaces the one before.
+    store.append(450 * DAY_MS, &[sessions(450, 10)]).unwrap();
+    let days = |store: &Store| -> Vec<u64> {
+        let day = |record: &Record| match record {
+            Record::Sessions(sessions) => Some(sessions.day),
+            _ => None,
+        };
+        store.records().unwrap().iter().filter_map(day).collect()
+    };
+    let expected: Vec<u64> = (420..=450).flat_map(|day| [day, day]).collect();
+    assert_eq!(days(&store), expected);
+    let is_batch = |record: &&Record| matches!(record, Record::Batch(_));
+    let records = store.records().unwrap();
+    let batches: Vec<&Record> = records.iter().filter(is_batch).collect();
+    let newest = BatchTaken { host: "office-1".parse().unwrap(), run: u64::MAX, number: 450 };
+    assert_eq!(batches, [&Record::Batch(newest)]);
+    store.prune(450 * DAY_MS, &BTreeSet::new()).unwrap();
+    let count = |kind: &str| -> u64 {
+        let query = "SELECT count(*) FROM records WHERE kind = ?1";
+        store.connection.query_row(query, [kind], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count("sessions"), count("spent")), (2 * 401, 401));
 }

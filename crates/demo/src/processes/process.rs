@@ -296,7 +296,7 @@ fn spawn(command: &mut Command, name: &str) -> Result<Child, ProcessError> {
 }
 
 /// Returns the error of a failed program, with the reason from its log.
-fn failed(name: &str, log: &Path) -> ProcessError {
+pub(crate) fn failed(name: &str, log: &Path) -> ProcessError {
     let text = fs::read_to_string(log).unwrap_or_default();
     let why = last_word(&text).unwrap_or("it ended without a word");
     ProcessError::Program {

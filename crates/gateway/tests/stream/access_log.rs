@@ -8,12 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use tradewind_config::RelayConfig;
-use tradewind_config::{AccessLogConfig, AuditLogConfig};
+use tradewind_config::{AccessLogConfig, AuditLogConfig, Forward, GatewayConfig, RelayConfig};
+use tradewind_desired::{Route, RouteTable};
+use tradewind_gateway::Gateway;
+use tradewind_relay::Relay;
+use tradewind_stream::Resolver;
+use tradewind_units::Ratio;
 
 use crate::support::{
     Running, closed_port, connect, destination, digest, echo, forward, gateway_config, loopback,
-    open_relay_config, relay_config, reset, route_over, send, wait_for,
+    open_relay_config, operator, relay_config, reset, route_over, send, wait_for,
 };
 
 /// A temporary folder of a test, removed at its end.
@@ -190,7 +194,78 @@ fn orderly_sessions_are_sampled() {
     }
     wait_for("the sessions' ends", || gateway.handle.snapshot().outcome("ended") == 8);
     drop(gateway);
-    assert_eq!(folder.lines("gateway", 2)[0]["path"], "direct");
+    let line = &folder.lines("gateway", 2)[0];
+    assert_eq!((&line["path"], &line["arm"]), (&"direct".into(), &Value::Null));
+}
+
+/// Returns the configuration of a gateway that logs and draws half of the sessions over `relay`.
+fn config_with_control_arm(folder: &Folder, relay: &Running) -> GatewayConfig {
+    let over = route_over(std::slice::from_ref(relay));
+    let mut config = gateway_config(Route::Refuse);
+    config.routes = RouteTable::with_fallbacks(Vec::new(), vec![over, Route::Direct]).unwrap();
+    config.access_log = access_log_in(folder, "gateway");
+    config.control_share = Ratio::new(0.5).unwrap();
+    config
+}
+
+/// Carries `count` sessions, one after the other.
+fn carry(gateway: &Running, count: usize) {
+    for _ in 0..count {
+        let mut stream = connect(gateway.address());
+        send(&mut stream, b"ping");
+        assert_eq!(digest(&mut stream).unwrap().0, 4);
+    }
+}
+
+/// Returns how many of `lines` have this path and arm.
+fn of_arm(lines: &[Value], path: &str, arm: Option<&str>) -> usize {
+    lines.iter().filter(|line| line["path"] == path && line["arm"].as_str() == arm).count()
+}
+
+#[test]
+fn drawn_sessions_go_direct_and_the_log_tells_both_arms() {
+    let folder = Folder::new("arms");
+    let relay = Running::relay(&relay_config());
+    let mut config = config_with_control_arm(&folder, &relay);
+    config.forward = vec![forward(echo())];
+    let gateway = Gateway::bind(&config).unwrap();
+    let reloader = gateway.reloader();
+    let gateway = Running::gateway_of(gateway);
+    carry(&gateway, 60);
+    let lines = folder.lines("gateway", 60);
+    let arms =
+        [of_arm(&lines, "relay-1", Some("overlay")), of_arm(&lines, "direct", Some("control"))];
+    // One in a thousand million million runs has less of one.
+    assert!(arms[0] + arms[1] == 60 && arms[0] > 1 && arms[1] > 1, "{arms:?}");
+    config.control_share = Ratio::ZERO;
+    reloader.apply(&config).unwrap();
+    carry(&gateway, 40);
+    let lines = folder.lines("gateway", 100);
+    assert_eq!(of_arm(&lines[60..], "relay-1", Some("overlay")), 40);
+}
+
+#[test]
+fn drawn_session_whose_direct_path_fails_goes_over_relays() {
+    let folder = Folder::new("arm-fails");
+    let to = echo();
+    let name = |ip: [u8; 4]| Resolver::by(move |_| vec![ip.into()]);
+    let mut relay = relay_config();
+    relay.policy.destinations.push("db.example.com:*".parse().unwrap());
+    let relay = Relay::bind(&relay).unwrap().with_resolver(name([127, 0, 0, 1]));
+    let relay = Running::relay_of(relay);
+    let mut config = config_with_control_arm(&folder, &relay);
+    let named = format!("db.example.com:{}", to.port()).parse().unwrap();
+    config.forward = vec![Forward { to: named, ..forward(to) }];
+    let mut grant = config.grant.as_ref().unwrap().unverified().clone();
+    grant.destinations.push("db.example.com:*".parse().unwrap());
+    config.grant = Some(grant.sign(&operator()).unwrap());
+    // Nobody listens there.
+    let gateway = Gateway::bind(&config).unwrap().with_resolver(name([127, 0, 0, 77]));
+    let gateway = Running::gateway_of(gateway);
+    carry(&gateway, 60);
+    let lines = folder.lines("gateway", 60);
+    let arms = [of_arm(&lines, "relay-1", Some("overlay")), of_arm(&lines, "relay-1", None)];
+    assert!(arms[0] + arms[1] == 60 && arms[0] > 1 && arms[1] > 1, "{arms:?}");
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
 use tradewind_net::lifeline::{self, Reach};
@@ -38,7 +39,53 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// When a lab is up already, or when the process ends instead of coming up; the error then carries
 /// its last line.
-pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
+pub fn up(place: &Place, daemon: Command) -> Result<Status, LabError> {
+    let mut lab = hold(place, daemon)?;
+    if let Some((_, mut starter)) = lab.held.take() {
+        // From here on the process outlives this one. If it is gone, the next request reports that.
+        let _ = starter.write_all(KEEP);
+    }
+    Ok(lab.status.clone())
+}
+
+/// A lab that ends with this process, however that ends, or when this is dropped.
+#[derive(Debug)]
+pub struct HeldLab {
+    status: Status,
+    /// The lab's process, and its standard input: when that is closed, it ends.
+    held: Option<(Child, ChildStdin)>,
+}
+
+impl HeldLab {
+    /// Returns its status at the start.
+    #[must_use]
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Returns whether the lab has ended by itself, or by [`down`].
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        let running = |(process, _): &mut (Child, _)| matches!(process.try_wait(), Ok(None));
+        !self.held.as_mut().is_some_and(running)
+    }
+}
+
+impl Drop for HeldLab {
+    /// Waits until the lab and all programs on its hosts are gone.
+    fn drop(&mut self) {
+        if let Some((mut process, starter)) = self.held.take() {
+            drop(starter);
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Starts a lab as [`up`] does, and holds it.
+///
+/// # Errors
+/// As [`up`].
+pub fn hold(place: &Place, mut daemon: Command) -> Result<HeldLab, LabError> {
     place.prepare()?;
     let log = claim(place)?;
     place.sweep();
@@ -47,16 +94,14 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     let started = daemon.spawn().map_err(|source| LabError::File { path: program, source });
     let mut child = started?;
     let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
-    let mut keep = child.stdin.take().expect("standard input was asked to be a pipe");
+    let starter = child.stdin.take().expect("standard input was asked to be a pipe");
     let mut word = String::new();
     // A process that ends without a line has failed; its log has the reason.
     let _ = BufReader::new(stdout).read_line(&mut word);
     let word = word.trim_end();
     if word == "up" {
         let status = status(place)?;
-        // From here on the process outlives this one. If it is gone, the next request reports that.
-        let _ = keep.write_all(KEEP);
-        return Ok(status);
+        return Ok(HeldLab { status, held: Some((child, starter)) });
     }
     // It has closed its standard output, so it is ending.
     let ended = child.wait();
@@ -131,6 +176,20 @@ pub fn set(place: &Place, pair: &str, settings: &[String]) -> Result<(), LabErro
 /// When no lab is up.
 pub fn down(place: &Place) -> Result<(), LabError> {
     done(ask_within(place, &Question::Down, TO_END)?.0)
+}
+
+/// Listens on a TCP port of `host` of the lab that is up. The listener works in this process,
+/// wherever it is; connections to it come from the lab's hosts.
+///
+/// # Errors
+/// When no lab is up, it has no such host, or the port is in use there.
+pub fn listen(place: &Place, host: &HostId, port: u16) -> Result<TcpListener, LabError> {
+    let (answer, stream) = ask(place, &Question::Listen { host: host.clone(), port })?;
+    done(answer)?;
+    let received = descriptor::receive(&stream)?;
+    let [listener] = <[_; 1]>::try_from(received)
+        .map_err(|_| LabError::Remote("the lab's process did not send the listener".to_owned()))?;
+    Ok(TcpListener::from(listener))
 }
 
 /// Runs `program` on `host` of the lab that is up and stands in for it: signals are passed on to

@@ -25,6 +25,8 @@ pub(crate) enum Question {
     Set { pair: String, settings: Vec<String> },
     /// Asks for access to a host: descriptors follow the reply.
     Enter { host: HostId },
+    /// Asks for a listener on a TCP port of a host: its descriptor follows the reply.
+    Listen { host: HostId, port: u16 },
     /// Ends the lab.
     Down,
 }

@@ -1,7 +1,8 @@
 //! A lab that outlives the command that started it.
 //!
-//! `up` starts a process that holds the lab and answers on a local socket; `down`, `exec`, `set`
-//! and `status` send it requests. There is one lab per user. The socket and a state file are in one
+//! `up` starts a process that holds the lab and answers on a local socket; `down`, `exec`, `listen`,
+//! `set` and `status` send it requests. A lab from `hold` ends with the process that started it.
+//! There is one lab per user. The socket and a state file are in one
 //! directory (see [`Place`]); if the process is killed, its programs and namespaces are gone with
 //! it and the next `up` removes the two files.
 
@@ -10,7 +11,7 @@ mod message;
 mod place;
 mod server;
 
-pub use client::{down, exec, set, status, up};
+pub use client::{HeldLab, down, exec, hold, listen, set, status, up};
 pub use message::{HostStatus, LinkStatus, Status};
 pub use place::Place;
 pub use server::{Source, serve};

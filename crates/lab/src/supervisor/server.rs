@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
@@ -177,6 +178,11 @@ impl Server<'_> {
                 send_message(caller, &Answer::Done)?;
             }
             Question::Enter { host } => self.let_in(caller, &host)?,
+            Question::Listen { host, port } => {
+                let listener = self.listen(&host, port)?;
+                send_message(caller, &Answer::Done)?;
+                descriptor::send(caller, &[listener.as_fd()])?;
+            }
         }
         Ok(false)
     }
@@ -191,6 +197,12 @@ impl Server<'_> {
             [user.as_fd(), namespace.as_fd(), self.programs.as_fd(), lifeline.as_fd()];
         descriptor::send(caller, &descriptors)?;
         Ok(())
+    }
+
+    fn listen(&self, host: &HostId, port: u16) -> Result<TcpListener, LabError> {
+        let address = SocketAddr::from((self.lab.address_v4(host)?, port));
+        let listens = self.lab.enter(host, || TcpListener::bind(address))?;
+        listens.map_err(|source| LabError::Remote(format!("listen on {address}: {source}")))
     }
 
     fn status(&self) -> Result<Status, LabError> {

@@ -1,4 +1,4 @@
-//! Problem files: TOML in, [`Inputs`] out. docs/reference/problem.md documents every key.
+//! Problem files: TOML in, [`Inputs`] out. `text` documents every key.
 //!
 //! | module | reads |
 //! |---|---|
@@ -16,8 +16,10 @@
 
 use std::collections::BTreeMap;
 
+use schemars::Schema;
 use toml::Spanned;
 use tradewind_model::Catalogue;
+use tradewind_units::schema::of_file;
 use tradewind_units::{FlowId, Money, RegionId, in_plain_words};
 
 use crate::answer::NO_BUDGET_USD;
@@ -78,6 +80,12 @@ impl ProblemFile {
     pub fn legs_by_distance(&self) -> usize {
         self.origins.values().filter(|origin| origin.rtt == RttOrigin::Distance).count()
     }
+}
+
+/// Returns the JSON schema (draft 2020-12) of problem files. It accepts all that [`parse`] does.
+#[must_use]
+pub fn schema() -> Schema {
+    of_file::<text::File>()
 }
 
 /// Reads a problem file; `load` returns the text of a table by its name in the file, or the reason

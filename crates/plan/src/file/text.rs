@@ -1,7 +1,9 @@
 //! The structure of a problem file: its sections and keys. Those that may be left out are optional.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,66 +12,117 @@ use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Continent, Coordinates, StartUp};
 use tradewind_units::{
     Bandwidth, Bytes, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId, Segments,
-    SiteId, time::as_text,
+    SiteId,
+    time::{Written, as_text},
 };
 
 use crate::packets::BlockCoding;
 use crate::problem::Objective;
 
 /// The whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    /// Its name in plots; the file's when absent.
     pub(super) name: Option<String>,
+    /// The most that the plan may cost: set-up of relays, egress, moves; no limit when absent.
     pub(super) budget_usd: Option<Money>,
+    /// The quantity that is minimised; among plans of equal value the cheapest is taken.
     #[serde(default)]
     pub(super) objective: Objective,
+    /// The start-up of a session, as completion times count it.
     #[serde(default)]
     pub(super) start_up: StartUp,
+    /// Most relays on a path, 0 to 4; 2 when absent.
+    #[schemars(with = "Option<usize>")]
     pub(super) max_relays: Option<Spanned<usize>>,
+    /// Multiple of the spread that is added to round-trip times and taken from rates; 0 when
+    /// absent.
+    #[schemars(with = "Option<f64>")]
     pub(super) robust: Option<Spanned<f64>>,
+    /// Time that machines with an hourly price are paid for, in whole hours; until the last flow
+    /// ends when absent. A note says when flows take longer.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) period: Option<Duration>,
+    /// A file that overrides entries of the built-in catalogue (docs/reference/problem-tables.md).
+    #[schemars(with = "Option<String>")]
     pub(super) catalogue: Option<Spanned<String>>,
+    /// The regions where relays may run: a list, all of the catalogue, or those of it that
+    /// `{ clouds = [..], continents = [..], except = [..] }` selects; none when absent.
+    #[schemars(with = "Option<Regions>")]
     pub(super) regions: Option<Spanned<Regions>>,
+    /// True if missing round-trip times follow from the distance (docs/explanation/rtt-model.md);
+    /// otherwise they are errors.
     #[serde(default)]
     pub(super) assume_rtt_from_distance: bool,
+    /// Round-trip time within one region where none is stated.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) same_region_rtt: Option<Duration>,
+    /// CSV files of round-trip times (docs/reference/problem-tables.md).
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(super) rtt_tables: Vec<Spanned<String>>,
+    /// CSV files of rates (docs/reference/problem-tables.md).
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(super) rate_tables: Vec<Spanned<String>>,
+    /// Reports of `tradewind probe`.
     #[serde(default)]
     pub(super) probes: Vec<ProbesSection>,
+    /// Properties of legs, by the kinds of their ends.
     #[serde(default)]
     pub(super) leg: LegSections,
+    /// The places where flows start and end.
     #[serde(default)]
+    #[schemars(with = "Vec<SiteSection>")]
     pub(super) site: Vec<Spanned<SiteSection>>,
+    /// The flows.
     #[serde(default)]
+    #[schemars(with = "Vec<FlowSection>")]
     pub(super) flow: Vec<Spanned<FlowSection>>,
+    /// Flows drawn from a seed `[CP III, VII-B]`.
+    #[schemars(with = "Option<GenerateSection>")]
     pub(super) generate: Option<Spanned<GenerateSection>>,
+    /// Figures between two places.
     #[serde(default)]
+    #[schemars(with = "Vec<PairSection>")]
     pub(super) pair: Vec<Spanned<PairSection>>,
+    /// Types of relays; when absent one, `standard`: 2 Gbit/s, 1.75 Gbit/s a connection, $0.50
+    /// `[CP IV-C, VII-A]`.
     #[serde(default)]
+    #[schemars(with = "Vec<RelayTypeSection>")]
     pub(super) relay_type: Vec<Spanned<RelayTypeSection>>,
+    /// Prices of what relays send; the catalogue's when absent.
     #[serde(default)]
     pub(super) egress: EgressSection,
+    /// The running deployment, which the plan replaces.
     #[serde(default)]
     pub(super) running: RunningSection,
+    /// Flows of packets with a latency budget.
     #[serde(default)]
+    #[schemars(with = "Vec<PacketFlowSection>")]
     pub(super) packet_flow: Vec<Spanned<PacketFlowSection>>,
+    /// Costs and settings of relays for packet flows.
     #[serde(default)]
     pub(super) packets: PacketsSection,
 }
 
 /// Reports of probes that ran at one place.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProbesSection {
+    /// The place where the probe ran: a site or region.
+    #[schemars(with = "String")]
     pub(super) from: Spanned<String>,
+    /// The files that hold the reports (`-o json`).
+    #[schemars(with = "Vec<String>")]
     pub(super) reports: Vec<Spanned<String>>,
+    /// The place of each target, by its HOST:PORT or HOST. A target whose host is named like a site
+    /// needs no entry.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub(super) targets: BTreeMap<String, Spanned<String>>,
 }
 
@@ -81,11 +134,14 @@ pub(super) enum Regions {
 }
 
 /// A filter of the catalogue's regions; keys that are left out do not restrict.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RegionFilter {
+    /// The clouds, such as `gcp`; all when absent.
     pub(super) clouds: Option<Vec<String>>,
+    /// The continents; all when absent.
     pub(super) continents: Option<Vec<Continent>>,
+    /// Regions that are left out.
     #[serde(default)]
     pub(super) except: Vec<RegionId>,
 }
@@ -125,16 +181,38 @@ impl<'de> Visitor<'de> for RegionsVisitor {
     }
 }
 
+impl JsonSchema for Regions {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Regions".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            generator.subschema_for::<Vec<RegionId>>(),
+            { "const": "catalogue" },
+            generator.subschema_for::<RegionFilter>(),
+        ] })
+    }
+}
+
 /// Properties of legs, by the kinds of their ends.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LegSections {
+    /// All legs.
     #[serde(default)]
     pub(super) all: LegSection,
+    /// Legs from site to site.
     #[serde(default)]
     pub(super) direct: LegSection,
+    /// Legs between site and relay.
     #[serde(default)]
     pub(super) access: LegSection,
+    /// Legs between relays.
     #[serde(default)]
     pub(super) inner: LegSection,
 }
@@ -158,224 +236,438 @@ impl<'de> Deserialize<'de> for QuickStart {
     }
 }
 
+tradewind_units::text_schema!(
+    QuickStart,
+    "rate or `off`",
+    r"^\s*(off|[0-9.]+\s*[kMGT]?bit/s)\s*$",
+    "500 Mbit/s"
+);
+
 /// Properties of a leg's connections.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LegSection {
+    /// Most bytes in flight of a connection; 2.875 MB when absent: measured `[CP IV-C]`, and what
+    /// Linux's defaults allow.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) window: Option<Spanned<Bytes>>,
+    /// Parallel connections; 1 when absent.
+    #[schemars(with = "Option<u32>")]
     pub(super) connections: Option<Spanned<u32>>,
+    /// Most that one of them carries; no cap when absent.
     pub(super) per_connection: Option<Bandwidth>,
+    /// First congestion window; 10 segments when absent.
     pub(super) initial_window: Option<Segments>,
+    /// The rate that the path grants from the start: it raises the initial window to rate times
+    /// round-trip time `[RFC 4782, CDD]`. `off` lifts a wider section's.
     pub(super) quick_start: Option<QuickStart>,
+    /// Share of segments lost, below 1; 0 when absent.
+    #[schemars(with = "Option<Ratio>")]
     pub(super) loss: Option<Spanned<Ratio>>,
+    /// The response to loss; `cubic` when absent.
     pub(super) congestion_control: Option<LossResponse>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A place where flows start or end.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SiteSection {
+    /// Its name; not that of a region.
+    #[schemars(with = "SiteId")]
     pub(super) id: Spanned<SiteId>,
+    /// Its cloud region: the price of egress to it, its cloud's charge for what it sends, and round
+    /// trips, rates and blocked pairs where the site states none.
+    #[schemars(with = "Option<RegionId>")]
     pub(super) region: Option<Spanned<RegionId>>,
+    /// Its place, outside every cloud.
     pub(super) location: Option<Coordinates>,
+    /// Round-trip time of its access network, added to those of regions or distance, not to stated
+    /// ones; 0 when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) access_rtt: Option<Duration>,
+    /// Cap on each leg that ends here, for each flow separately.
     pub(super) rate: Option<Bandwidth>,
+    /// Cap on all that it sends, which flows share max-min fair `[TRN]`.
     pub(super) egress_cap: Option<Bandwidth>,
+    /// Cap on what leaves its region, at most `egress_cap`; shared likewise.
+    #[schemars(with = "Option<Bandwidth>")]
     pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
+    /// Most bytes in flight on each connection with an end here; of two sites' the smaller counts.
+    /// That of the leg when absent.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) window: Option<Spanned<Bytes>>,
+    /// Price of its uplink for copies of packets; free when absent.
+    #[schemars(with = "Option<TariffSection>")]
     pub(super) uplink: Option<Spanned<TariffSection>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A flow.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowSection {
+    /// Its name; `FROM-TO` when absent.
+    #[schemars(with = "Option<FlowId>")]
     pub(super) id: Option<Spanned<FlowId>>,
+    /// The site that it comes from.
+    #[schemars(with = "SiteId")]
     pub(super) from: Spanned<SiteId>,
+    /// The site that it goes to.
+    #[schemars(with = "SiteId")]
     pub(super) to: Spanned<SiteId>,
+    /// Its bytes.
+    #[schemars(with = "Bytes")]
     pub(super) volume: Spanned<Bytes>,
+    /// Weight of its completion time in `total-fct`; 1 when absent.
+    #[schemars(with = "Option<u32>")]
     pub(super) weight: Option<Spanned<u32>>,
+    /// Longest completion time; no plan exceeds it.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) deadline: Option<Duration>,
 }
 
 /// The pattern of sources and destinations of generated flows [CP III].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Pattern {
+    /// One source (at most one in `sources`), different destinations.
     OneToMany,
+    /// A full mesh, or part of it.
     ManyToMany,
+    /// Pairs that share no site, if there are enough.
     ManyOneToOne,
+    /// Sources by distance, with `shares`.
     LocalizedOneToMany,
 }
 
-#[derive(Debug, Deserialize)]
+/// Flows drawn from a seed.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GenerateSection {
+    /// The pattern of sources and destinations.
     pub(super) pattern: Pattern,
+    /// The seed.
     #[serde(default)]
     pub(super) seed: u64,
+    /// Number of flows, which are named `flow-01`, `flow-02`, ...; all of the pattern when absent.
+    #[schemars(with = "Option<usize>")]
     pub(super) flows: Option<Spanned<usize>>,
+    /// Least volume of a flow.
+    #[schemars(with = "Bytes")]
     pub(super) volume: Spanned<Bytes>,
+    /// Greatest volume: volumes are uniform between the two; as `volume` when absent.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) volume_max: Option<Spanned<Bytes>>,
+    /// Weight of each flow; 1 when absent.
+    #[schemars(with = "Option<u32>")]
     pub(super) weight: Option<Spanned<u32>>,
+    /// Deadline of each flow.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) deadline: Option<Duration>,
+    /// Sites that send; drawn when absent. `localized-one-to-many` takes one each in Asia, Europe
+    /// and North America.
+    #[schemars(with = "Option<Vec<SiteId>>")]
     pub(super) sources: Option<Vec<Spanned<SiteId>>>,
+    /// For `localized-one-to-many`: the chance of each source, the closest first, together 1;
+    /// `[0.9, 0.07, 0.03]` when absent.
+    #[schemars(with = "Option<Vec<Ratio>>")]
     pub(super) shares: Option<Spanned<Vec<Ratio>>>,
+    /// Sites to generate, `host.REGION` for each selected region of the catalogue.
+    #[schemars(with = "Option<GeneratedSites>")]
     pub(super) sites: Option<Spanned<GeneratedSites>>,
 }
 
 /// Settings of the sites generated for each region of the catalogue that the filter selects.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GeneratedSites {
+    /// The clouds; all when absent.
     pub(super) clouds: Option<Vec<String>>,
+    /// The continents; all when absent.
     pub(super) continents: Option<Vec<Continent>>,
+    /// Regions that are left out.
     #[serde(default)]
     pub(super) except: Vec<RegionId>,
+    /// True if they are in the region's city, but outside its cloud.
     #[serde(default)]
     pub(super) outside: bool,
+    /// As for a site.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) access_rtt: Option<Duration>,
+    /// As for a site.
     pub(super) rate: Option<Bandwidth>,
+    /// As for a site.
     pub(super) egress_cap: Option<Bandwidth>,
+    /// As for a site; only for sites inside their clouds.
+    #[schemars(with = "Option<Bandwidth>")]
     pub(super) egress_cap_outside: Option<Spanned<Bandwidth>>,
+    /// As for a site.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) window: Option<Spanned<Bytes>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Figures between two sites or regions; a region stands for relays there, and for sites in it that
+/// state none.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PairSection {
+    /// Two sites or regions; the figures hold both ways.
+    #[schemars(with = "Option<[String; 2]>")]
     pub(super) between: Option<Spanned<[String; 2]>>,
+    /// The sender, for figures that hold one way.
+    #[schemars(with = "Option<String>")]
     pub(super) from: Option<Spanned<String>>,
+    /// The receiver.
+    #[schemars(with = "Option<String>")]
     pub(super) to: Option<Spanned<String>>,
+    /// Round-trip time; stated one way, it holds both ways.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) rtt: Option<Duration>,
+    /// Spread of the round-trip time.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) spread: Option<Duration>,
+    /// Rate of all connections together.
     pub(super) rate: Option<Bandwidth>,
+    /// As for legs.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) window: Option<Spanned<Bytes>>,
+    /// As for legs.
+    #[schemars(with = "Option<u32>")]
     pub(super) connections: Option<Spanned<u32>>,
+    /// As for legs.
     pub(super) per_connection: Option<Bandwidth>,
+    /// As for legs.
     pub(super) initial_window: Option<Segments>,
+    /// As for legs.
     pub(super) quick_start: Option<QuickStart>,
+    /// As for legs.
+    #[schemars(with = "Option<Ratio>")]
     pub(super) loss: Option<Spanned<Ratio>>,
+    /// As for legs.
     pub(super) congestion_control: Option<LossResponse>,
+    /// True if no traffic passes; false unblocks sites of a blocked region.
     pub(super) blocked: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A type of relay.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RelayTypeSection {
+    /// Its name.
+    #[schemars(with = "RelayTypeId")]
     pub(super) id: Spanned<RelayTypeId>,
+    /// The most that a relay carries.
+    #[schemars(with = "Bandwidth")]
     pub(super) capacity: Spanned<Bandwidth>,
+    /// The most that one of its connections carries; no cap when absent.
+    #[schemars(with = "Option<Bandwidth>")]
     pub(super) per_connection: Option<Spanned<Bandwidth>>,
+    /// Price of a relay, once; a running one is not charged.
     #[serde(default)]
     pub(super) set_up_usd: Money,
+    /// Price of each whole hour of `period` (without it: of the plan's makespan); a running one is
+    /// not charged.
     pub(super) usd_per_hour: Option<Money>,
+    /// Most relays of the type in each region, 0 to 10,000, running ones included, machines of
+    /// packet flows alone not; no limit when absent.
+    #[schemars(with = "Option<usize>")]
     pub(super) most: Option<Spanned<usize>>,
+    /// The clouds that have it; all when absent.
+    #[schemars(with = "Option<Vec<String>>")]
     pub(super) clouds: Option<Vec<Spanned<String>>>,
+    /// The regions that have it; all when absent.
+    #[schemars(with = "Option<Vec<RegionId>>")]
     pub(super) regions: Option<Vec<Spanned<RegionId>>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// Prices of what relays send.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EgressSection {
+    /// One price for all egress of relays; the paper's is 0.08 `[CP]`. The catalogue's when absent.
     pub(super) usd_per_gb: Option<PricePerGb>,
+    /// CSV files of prices (docs/reference/problem-tables.md).
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(super) tables: Vec<Spanned<String>>,
+    /// Prices between two places, which override the others.
     #[serde(default)]
     pub(super) pair: Vec<PriceSection>,
 }
 
-#[derive(Debug, Deserialize)]
+/// The price between two places.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PriceSection {
+    /// The sender's region.
+    #[schemars(with = "RegionId")]
     pub(super) from: Spanned<RegionId>,
+    /// The receiver: a region, or `internet`.
+    #[schemars(with = "String")]
     pub(super) to: Spanned<String>,
+    /// The price.
     pub(super) usd_per_gb: PricePerGb,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// The running deployment.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunningSection {
+    /// Cost of moving a flow from its running path.
     #[serde(default)]
     pub(super) move_usd: Money,
+    /// Running relays.
     #[serde(default)]
     pub(super) relay: Vec<RunningRelay>,
+    /// Running paths.
     #[serde(default)]
     pub(super) path: Vec<RunningPath>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Running relays of one region and type.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunningRelay {
+    /// The region.
+    #[schemars(with = "RegionId")]
     pub(super) region: Spanned<RegionId>,
+    /// The type; the first one when absent.
+    #[schemars(with = "Option<RelayTypeId>")]
     pub(super) relay_type: Option<Spanned<RelayTypeId>>,
+    /// Number of them; 1 when absent.
+    #[schemars(with = "Option<usize>")]
     pub(super) count: Option<Spanned<usize>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// The running path of a flow.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunningPath {
+    /// The flow.
+    #[schemars(with = "FlowId")]
     pub(super) flow: Spanned<FlowId>,
+    /// The regions of its relays in order, at most `max_relays`. If one is no candidate, every plan
+    /// leaves the path, for `move_usd`, with a note.
+    #[schemars(with = "Vec<RegionId>")]
     pub(super) regions: Vec<Spanned<RegionId>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Packets with a latency budget: they get the cheapest packet service that meets it, over one or
+/// two relays `[JQ 3.3]`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketFlowSection {
+    /// Its name, unique among all flows; `FROM-TO` when absent.
+    #[schemars(with = "Option<FlowId>")]
     pub(super) id: Option<Spanned<FlowId>>,
+    /// The site that it comes from.
+    #[schemars(with = "SiteId")]
     pub(super) from: Spanned<SiteId>,
+    /// The site that it goes to.
+    #[schemars(with = "SiteId")]
     pub(super) to: Spanned<SiteId>,
+    /// Its rate; of rate, packet size and packets a second exactly two are given.
+    #[schemars(with = "Option<Bandwidth>")]
     pub(super) rate: Option<Spanned<Bandwidth>>,
+    /// Size of a packet.
+    #[schemars(with = "Option<Bytes>")]
     pub(super) packet: Option<Spanned<Bytes>>,
+    /// Packets a second.
+    #[schemars(with = "Option<f64>")]
     pub(super) packets_per_second: Option<Spanned<f64>>,
+    /// Duration that its costs are for; 1 h when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) span: Option<Duration>,
+    /// Latency budget, at most 65 s.
     #[serde(with = "as_text")]
+    #[schemars(with = "Written")]
     pub(super) budget: Duration,
+    /// Share that may be late or lost; 0.1 % when absent.
     pub(super) max_loss: Option<Ratio>,
+    /// Share that the Internet is expected to lose; `loss` of the leg from site to site when
+    /// absent, else 1 %.
     pub(super) internet_loss: Option<Ratio>,
+    /// Round-trip time between the last relay and the farthest helper of coding; as the leg to `to`
+    /// when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) helper_rtt: Option<Duration>,
 }
 
 /// Settings for all packet flows.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketsSection {
+    /// Time from a packet's due arrival to the request for it; 5 ms when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) detection: Option<Duration>,
+    /// Time for which relays keep packets; 1 s when absent.
     #[serde(default, with = "as_text::option")]
+    #[schemars(with = "Option<Written>")]
     pub(super) retention: Option<Duration>,
+    /// As in a relay's `[packet]` (docs/reference/packets.md).
+    #[schemars(with = "Option<BlockCoding>")]
     pub(super) coding: Option<Spanned<BlockCoding>>,
+    /// Price of a relay's machine, paid for whole hours; the cloud's cheapest in the catalogue when
+    /// absent.
     pub(super) usd_per_hour: Option<Money>,
+    /// Most packet flows on one machine; 100 when absent.
+    #[schemars(with = "Option<u32>")]
     pub(super) flows_per_machine: Option<Spanned<u32>>,
+    /// Price of what relays receive; free when absent.
+    #[schemars(with = "Option<TariffSection>")]
     pub(super) ingress: Option<Spanned<TariffSection>>,
+    /// Price of what relays send; by `[egress]` or the catalogue when absent.
+    #[schemars(with = "Option<TariffSection>")]
     pub(super) egress: Option<Spanned<TariffSection>>,
+    /// Price of packets kept outside the machine's memory; 0 when absent.
     pub(super) storage_usd_per_gb_hour: Option<Money>,
+    /// Prices in single regions or clouds: a region's override the cloud's, and those override the
+    /// others.
     #[serde(default)]
+    #[schemars(with = "Vec<PacketsAtSection>")]
     pub(super) at: Vec<Spanned<PacketsAtSection>>,
 }
 
 /// Prices of relays in one region or cloud, which override those for all.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketsAtSection {
+    /// The region; either this or `cloud`.
+    #[schemars(with = "Option<RegionId>")]
     pub(super) region: Option<Spanned<RegionId>>,
+    /// The cloud.
+    #[schemars(with = "Option<String>")]
     pub(super) cloud: Option<Spanned<String>>,
+    /// As for all.
     pub(super) usd_per_hour: Option<Money>,
+    /// As for all.
+    #[schemars(with = "Option<u32>")]
     pub(super) flows_per_machine: Option<Spanned<u32>>,
+    /// As for all.
+    #[schemars(with = "Option<TariffSection>")]
     pub(super) ingress: Option<Spanned<TariffSection>>,
+    /// As for all.
+    #[schemars(with = "Option<TariffSection>")]
     pub(super) egress: Option<Spanned<TariffSection>>,
+    /// As for all.
     pub(super) storage_usd_per_gb_hour: Option<Money>,
 }
 
 /// The tariff of traffic: by volume, or by the 95th percentile of a month.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TariffSection {
+    /// Price by volume.
     pub(super) usd_per_gb: Option<PricePerGb>,
+    /// Price of a month by its 95th percentile, of which a flow pays its rate for its part of the
+    /// month.
     pub(super) usd_per_mbps: Option<Money>,
 }

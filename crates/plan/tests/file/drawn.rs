@@ -1,5 +1,7 @@
 //! Flows that a pattern draws.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn drawn(pattern: &str, more: &str) -> Vec<(String, String)> {

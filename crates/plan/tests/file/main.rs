@@ -7,7 +7,7 @@ mod hours;
 mod refusals;
 mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
@@ -139,41 +139,6 @@ fn site_inherits_figures_of_region() {
     assert_eq!((direct.connections, direct.window.as_u64()), (2, 1_000_000));
     assert_eq!(direct.bound_by(), "loss");
     assert_eq!(read.inputs.site_regions.len(), 1);
-}
-
-#[test]
-fn schema_has_all_keys() {
-    let schema: serde_json::Value =
-        serde_json::from_str(include_str!("../../../../docs/reference/plan-problem.schema.json"))
-            .unwrap();
-    let sections = [
-        ("zzz = 1", "/properties"),
-        ("[[site]]\nzzz = 1", "/properties/site/items/properties"),
-        ("[[flow]]\nzzz = 1", "/properties/flow/items/properties"),
-        ("[[pair]]\nzzz = 1", "/properties/pair/items/properties"),
-        ("[[probes]]\nzzz = 1", "/properties/probes/items/properties"),
-        ("[[relay_type]]\nzzz = 1", "/properties/relay_type/items/properties"),
-        ("[generate]\nzzz = 1", "/properties/generate/properties"),
-        ("[generate]\nsites = { zzz = 1 }", "/properties/generate/properties/sites/properties"),
-        ("[leg]\nzzz = 1", "/properties/leg/properties"),
-        ("[leg.all]\nzzz = 1", "/$defs/leg/properties"),
-        ("[egress]\nzzz = 1", "/properties/egress/properties"),
-        ("[[egress.pair]]\nzzz = 1", "/properties/egress/properties/pair/items/properties"),
-        ("[running]\nzzz = 1", "/properties/running/properties"),
-        ("[[running.relay]]\nzzz = 1", "/properties/running/properties/relay/items/properties"),
-        ("[[packet_flow]]\nzzz = 1", "/properties/packet_flow/items/properties"),
-        ("[packets]\nzzz = 1", "/properties/packets/properties"),
-        ("[packets]\ncoding = { zzz = 1 }", "/properties/packets/properties/coding/properties"),
-        ("[[packets.at]]\nzzz = 1", "/properties/packets/properties/at/items/properties"),
-        ("[[running.path]]\nzzz = 1", "/properties/running/properties/path/items/properties"),
-    ];
-    for (text, place) in sections {
-        let message = read(text).unwrap_err().problem;
-        let listed: BTreeSet<&str> = message.split('`').skip(3).step_by(2).collect();
-        let keys = schema.pointer(place).and_then(serde_json::Value::as_object).unwrap();
-        let keys: BTreeSet<&str> = keys.keys().map(String::as_str).collect();
-        assert_eq!(listed, keys, "{text}: {message}");
-    }
 }
 
 proptest! {

@@ -24,7 +24,7 @@ use crate::clock::unix_now;
 use crate::counts::Outcome;
 
 pub(crate) use record::Follower;
-pub use record::{Goes, Record, SessionFacts, count, note, recorded};
+pub use record::{Arm, Goes, Record, SessionFacts, count, note, recorded};
 
 /// Most bytes of lines that wait for an output. Chosen: some ten thousand sessions.
 const MOST_WAITING_BYTES: usize = 4 << 20;

@@ -51,6 +51,24 @@ pub enum Goes {
     Down = 2,
 }
 
+/// The arm of a session in the comparison of paths over relays with the direct one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// The first path of its route, which is over relays.
+    Overlay,
+    /// Drawn by lot to go direct instead.
+    Control,
+}
+
+impl Arm {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Overlay => "overlay",
+            Self::Control => "control",
+        }
+    }
+}
+
 /// The record of one session.
 #[derive(Debug)]
 pub struct Record {
@@ -88,6 +106,8 @@ pub struct SessionFacts {
     /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's
     /// address.
     pub path: Option<String>,
+    /// The arm that it belongs to, at gateways; none if it goes direct by plan, or fell back.
+    pub arm: Option<Arm>,
     /// The cause of its end, and the side.
     cause: Option<String>,
     ended_by: Option<&'static str>,
@@ -213,6 +233,7 @@ impl Record {
             "neighbour": text(facts.neighbour.as_ref()),
             "destination": destination,
             "path": facts.path,
+            "arm": facts.arm.map(Arm::name),
             "bytes_up": self.bytes_up.load(Relaxed),
             "bytes_down": self.bytes_down.load(Relaxed),
             "duration_ms": self.begun.elapsed().as_micros() as f64 / 1000.0,

@@ -1,0 +1,166 @@
+//! `tradewind gain`: the seconds that an overlay saves, by its control arm, and what they cost.
+
+use std::process::ExitCode;
+
+use tradewind_control::gain::{Estimate, FlowGain, RelayGain, Spending};
+use tradewind_controller::view::{Gain, SettingsRequest, SettingsView};
+use tradewind_grant::date::Date;
+use tradewind_units::{Bytes, Ratio};
+
+use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::output::{self, Outcome, table};
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
+
+#[derive(clap::Args)]
+pub(crate) struct GainArgs {
+    /// Number of days to show, today included
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    days: u64,
+    /// Share of sessions over relays that go direct from now on, by lot, for comparison, such as
+    /// `5%`
+    #[arg(long, value_name = "SHARE")]
+    control_share: Option<Ratio>,
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) fn run(args: &GainArgs) -> Outcome {
+    let client = args.controller.client()?;
+    if args.control_share.is_some() {
+        let control_share = args.control_share;
+        let request = SettingsRequest { control_share, ..SettingsRequest::default() };
+        let _: SettingsView = client.put("/v1/settings", &request)?;
+    }
+    let gain: Gain = client.get(&format!("/v1/gain?days={}", args.days))?;
+    args.output.print(&gain, show)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(gain: &Gain) -> anyhow::Result<()> {
+    if gain.flows.is_empty() {
+        output::line("no session has ended yet")?;
+    } else {
+        let rows: Vec<Vec<String>> = gain.flows.iter().map(flow_row).collect();
+        let heading = [
+            "day",
+            "flow",
+            "over relays",
+            "control",
+            "other",
+            "speedup (95 %)",
+            "predicted",
+            "saved s",
+            "cost $",
+            "$ a second",
+        ];
+        table::print(&heading, &rows, 2)?;
+    }
+    if !gain.relays.is_empty() {
+        let rows: Vec<Vec<String>> = gain.relays.iter().map(relay_row).collect();
+        table::print(&["day", "relay", "sessions", "bytes", "saved s", "cost $"], &rows, 2)?;
+    }
+    output::line(format_args!(
+        "control: {:.1} % of sessions over relays go direct, by lot",
+        gain.control_share.as_f64() * 100.0
+    ))?;
+    output::line(money(&gain.spending))
+}
+
+fn flow_row(gain: &FlowGain) -> Vec<String> {
+    let optional = |number: Option<f64>, digits| {
+        number.map_or(String::new(), |number| format!("{number:.digits$}"))
+    };
+    vec![
+        day(gain.day),
+        gain.flow.to_string(),
+        gain.overlay_sessions.to_string(),
+        gain.control_sessions.to_string(),
+        gain.other_sessions.to_string(),
+        estimate(gain.speedup, 2),
+        optional(gain.speedup_predicted, 2),
+        estimate(gain.seconds_saved, 1),
+        format!("{:.2}", gain.cost.as_usd()),
+        optional(gain.usd_per_second_saved, 6),
+    ]
+}
+
+fn relay_row(gain: &RelayGain) -> Vec<String> {
+    vec![
+        day(gain.day),
+        gain.relay.to_string(),
+        gain.sessions.to_string(),
+        Bytes::new(gain.bytes).to_string(),
+        gain.seconds_saved.map_or("too few".to_owned(), |seconds| format!("{seconds:.1}")),
+        format!("{:.2}", gain.cost.as_usd()),
+    ]
+}
+
+/// Returns a figure with its interval in words.
+fn estimate(figure: Option<Estimate>, digits: usize) -> String {
+    let Some(Estimate { value, low, high }) = figure else { return "too few".to_owned() };
+    format!("{value:.digits$} ({low:.digits$} to {high:.digits$})")
+}
+
+/// Returns a day as `2027-01-31`.
+fn day(number: u64) -> String {
+    let date = Date(number.saturating_mul(DAY)).to_string();
+    date.split('T').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the money of a day in a line.
+fn money(spending: &Spending) -> String {
+    let Spending { estimated, machines, traffic, budget, .. } = spending;
+    let spent = *machines + *traffic;
+    let state = if spending.is_exhausted {
+        "; the budget is spent: all flows go direct until tomorrow"
+    } else if spending.is_alarmed {
+        "; that is past the alarm"
+    } else {
+        ""
+    };
+    format!(
+        "money: {spent} today ({machines} for machines, {traffic} for traffic), estimated \
+         {estimated} for a whole day, budget {budget}{state}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_units::Money;
+
+    use super::*;
+
+    #[test]
+    fn days_and_figures_are_in_words() {
+        assert_eq!(day(20_784), "2026-11-27");
+        let figure = Estimate { value: 2.104, low: 1.8, high: 2.5 };
+        assert_eq!(estimate(Some(figure), 2), "2.10 (1.80 to 2.50)");
+        assert_eq!(estimate(None, 2), "too few");
+    }
+
+    #[test]
+    fn money_tells_the_alarm_and_the_end_of_the_budget() {
+        let usd = |usd| Money::from_usd(usd).unwrap();
+        let mut spending = Spending {
+            day: 0,
+            estimated: usd(2.4),
+            machines: usd(1.0),
+            traffic: usd(0.5),
+            budget: usd(6.0),
+            is_alarmed: false,
+            is_exhausted: false,
+        };
+        let plain = money(&spending);
+        assert!(plain.starts_with("money: $1.50 today ($1.00 for machines, $0.50"), "{plain}");
+        assert!(plain.ends_with("budget $6.00"), "{plain}");
+        spending.is_alarmed = true;
+        assert!(money(&spending).ends_with("past the alarm"));
+        spending.is_exhausted = true;
+        assert!(money(&spending).ends_with("go direct until tomorrow"));
+    }
+}

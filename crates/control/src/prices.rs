@@ -1,0 +1,77 @@
+//! What machines and traffic cost: the prices that plans are made with.
+
+use std::sync::LazyLock;
+
+use tradewind_model::Catalogue;
+use tradewind_model::catalogue::Egress;
+use tradewind_model::cost::Prices;
+use tradewind_plan::RelayType;
+use tradewind_units::{Bytes, HostId, Money, RegionId, RelayId, RelayTypeId};
+
+use crate::draft::DAY_MS;
+use crate::event::Refusal;
+use crate::message::SessionTally;
+use crate::record::{Host, Role};
+use crate::state::State;
+
+/// The catalogue of prices and machines.
+pub(crate) static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
+static PRICES: LazyLock<Prices> = LazyLock::new(|| Prices::Catalogue(Box::new(CATALOGUE.clone())));
+
+/// Hours for which machines are paid: plans are for a day.
+const HOURS: u64 = 24;
+
+/// Returns the relay type of this name: a machine of the catalogue, paid for a day, or CP's.
+pub(crate) fn relay_type(id: &RelayTypeId) -> Result<RelayType, Refusal> {
+    let standard = RelayType::cloudpilot();
+    if *id == standard.id {
+        return Ok(standard);
+    }
+    let Some(vm) = CATALOGUE.vm_type(id.as_str()) else {
+        let close = CATALOGUE.vm_types().map(|vm| vm.id.as_str()).collect::<Vec<_>>().join("`, `");
+        let problem = format!("no relay type `{id}`; expected `standard` or one of `{close}`");
+        return Err(Refusal::Invalid(problem));
+    };
+    Ok(RelayType {
+        id: id.clone(),
+        capacity: vm.egress_cap.min(vm.ingress_cap),
+        per_connection: vm.per_connection_cap,
+        set_up: vm.usd_per_hour.times(HOURS),
+    })
+}
+
+/// Returns the cost of the relay machine of a host for so many milliseconds.
+pub(crate) fn machine(host: &Host, millis: u64) -> Money {
+    let Role::Relay { relay_type, .. } = &host.role else { return Money::ZERO };
+    let relay_type = self::relay_type(relay_type);
+    relay_type
+        .map_or(Money::ZERO, |of_a_day| of_a_day.set_up.times(millis).shared_by(DAY_MS as u32))
+}
+
+/// Returns the region of a relay.
+pub(crate) fn region<'a>(state: &'a State, relay: &RelayId) -> Option<&'a RegionId> {
+    match &state.hosts.get(&HostId::new(relay.as_str()).ok()?)?.role {
+        Role::Relay { region, .. } => Some(region),
+        Role::Gateway { .. } | Role::Probe { .. } => None,
+    }
+}
+
+/// Returns the cost of what each relay of these sessions' path sent, in the path's order: towards
+/// the destination to the next relay or the Internet, and back to the relay before or the Internet.
+/// A region without a price costs as much as in CP.
+pub(crate) fn traffic(state: &State, tally: &SessionTally) -> Vec<Money> {
+    let regions: Vec<Option<&RegionId>> =
+        tally.path.iter().map(|relay| region(state, relay)).collect();
+    let cost = |from: Option<&RegionId>, to: Option<&Option<&RegionId>>, bytes: u64| {
+        let to = to.copied().flatten().map_or(Egress::Internet, Egress::Region);
+        let flat = Prices::cloudpilot();
+        let price =
+            from.and_then(|from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok()));
+        price.map_or(Money::ZERO, |price| price.cost_of(Bytes::new(bytes)))
+    };
+    let of = |(at, from): (usize, &Option<&RegionId>)| {
+        let before = at.checked_sub(1).and_then(|before| regions.get(before));
+        cost(*from, regions.get(at + 1), tally.bytes_up) + cost(*from, before, tally.bytes_down)
+    };
+    regions.iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,221 @@
+//! The handlers of the API's routes.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use axum::extract::{Path, Request, State};
+use tradewind_control::record::FlowRecord;
+use tradewind_control::{Answer, Controller, Event};
+use tradewind_grant::Destination;
+use tradewind_units::{Duration, FlowId, SiteId};
+
+use super::{Shared, show};
+use crate::answer::{self, Answered, Problem};
+use crate::view::{
+    Audit, FlowRequest, History, InviteAnswer, InviteRequest, Measurements, SCHEMA_VERSION,
+    SettingsRequest,
+};
+
+/// Most bytes of a request's body. Chosen: a flow takes less than one.
+const MOST_BYTES: usize = 64 * 1024;
+/// The first port that is given to a flow which names none. Chosen: below the ports that Linux
+/// gives to connections.
+const FIRST_PORT: u16 = 15_000;
+/// Most days of which the gain is told. Chosen: a month.
+pub(super) const MOST_DAYS: u64 = 31;
+
+pub(super) async fn invite(State(shared): State<Shared>, request: Request) -> Answered {
+    let InviteRequest { role, ttl_ms } = answer::body(request, MOST_BYTES).await?;
+    let ttl = Duration::from_millis(ttl_ms);
+    let event = Event::Invite { role, ttl, controller: shared.advertise };
+    match shared.engine.handle(event).await? {
+        Answer::Invite(invite) => {
+            answer::ok(&InviteAnswer { schema_version: SCHEMA_VERSION, invite: invite.to_string() })
+        }
+        other => Err(answer::unexpected(&other)),
+    }
+}
+
+pub(super) async fn hosts(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.engine.read(show::hosts).await)
+}
+
+pub(super) async fn drain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    done(&shared, Event::Drain { host: named(&id)?, is_drained: true }).await
+}
+
+pub(super) async fn undrain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    done(&shared, Event::Drain { host: named(&id)?, is_drained: false }).await
+}
+
+pub(super) async fn revoke(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    done(&shared, Event::Revoke(named(&id)?)).await
+}
+
+pub(super) async fn flows(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.engine.read(show::flows).await)
+}
+
+pub(super) async fn flow(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    let id: FlowId = named(&id)?;
+    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
+}
+
+pub(super) async fn explain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    let id: FlowId = named(&id)?;
+    answer::ok(&shared.engine.read(move |controller| show::explained(controller, &id)).await?)
+}
+
+pub(super) async fn gain(State(shared): State<Shared>, request: Request) -> Answered {
+    let days = days(request.uri().query())?;
+    answer::ok(&shared.engine.read(move |controller| show::gain(controller, days)).await)
+}
+
+/// Reads `days=N` of a query; today alone when absent.
+fn days(query: Option<&str>) -> Result<u64, Problem> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(1) };
+    let days = query.strip_prefix("days=").and_then(|days| days.parse().ok());
+    let refused = || Problem::invalid(format!("days: expected a number from 1 to {MOST_DAYS}"));
+    days.filter(|days| (1..=MOST_DAYS).contains(days)).ok_or_else(refused)
+}
+
+pub(super) async fn add_flow(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let id: FlowId = named(&id)?;
+    let request: FlowRequest = answer::body(request, MOST_BYTES).await?;
+    let name = id.clone();
+    let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
+    shared.engine.handle(Event::AddFlow(flow)).await?;
+    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
+}
+
+/// Fills in what the request for a flow leaves out.
+fn record_of(
+    controller: &Controller,
+    id: FlowId,
+    request: FlowRequest,
+) -> Result<FlowRecord, Problem> {
+    let FlowRequest { from, to, to_site, per_day, weight, listen } = request;
+    let to_site = match to_site {
+        Some(site) => site,
+        None => site_of(&to)?,
+    };
+    let flows = &controller.state().flows;
+    let listen = match (listen, flows.get(&id)) {
+        (Some(listen), _) => listen,
+        (None, Some(same)) if same.from == from => same.listen,
+        (None, _) => {
+            let is_taken = |port: u16| {
+                flows.values().any(|flow| flow.from == from && flow.listen.port() == port)
+            };
+            let free = (FIRST_PORT..=u16::MAX).find(|port| !is_taken(*port));
+            let none = || Problem::invalid("listen: no port is left at this site; name one");
+            SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), free.ok_or_else(none)?)
+        }
+    };
+    Ok(FlowRecord { id, from, to, to_site, per_day, weight: weight.unwrap_or(1), listen })
+}
+
+/// Returns a site that is named after the host of a destination.
+fn site_of(to: &Destination) -> Result<SiteId, Problem> {
+    let host = match to {
+        Destination::Address(address) => address.ip().to_string(),
+        Destination::Name { name, .. } => name.to_string(),
+    };
+    let named = host.parse();
+    named.map_err(|_| Problem::invalid(format!("to_site: expected a name for the place of {to}")))
+}
+
+pub(super) async fn remove_flow(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    done(&shared, Event::RemoveFlow(named(&id)?)).await
+}
+
+pub(super) async fn settings(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.engine.read(show::settings).await)
+}
+
+pub(super) async fn change_settings(State(shared): State<Shared>, request: Request) -> Answered {
+    let asked: SettingsRequest = answer::body(request, MOST_BYTES).await?;
+    let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share } = asked;
+    if budget_usd_per_day.is_some() || alarm_share.is_some() {
+        let known = shared.engine.read(show::settings).await;
+        let usd_per_day = budget_usd_per_day.unwrap_or(known.budget_usd_per_day);
+        let alarm_share = alarm_share.or(known.alarm_share);
+        shared.engine.handle(Event::SetBudget { usd_per_day, alarm_share }).await?;
+    }
+    if let Some(mode) = mode {
+        shared.engine.handle(Event::SetMode(mode)).await?;
+    }
+    if let Some(share) = control_share {
+        shared.engine.handle(Event::SetControlShare(share)).await?;
+    }
+    // Another budget allows another plan.
+    shared.planner.wake();
+    settings(State(shared)).await
+}
+
+pub(super) async fn plan(State(shared): State<Shared>) -> Answered {
+    let number = shared.planner.plan(&shared.engine).await?;
+    plan_of(shared, number.to_string()).await
+}
+
+pub(super) async fn show_plan(
+    State(shared): State<Shared>,
+    Path(number): Path<String>,
+) -> Answered {
+    plan_of(shared, number).await
+}
+
+async fn plan_of(shared: Shared, number: String) -> Answered {
+    answer::ok(&shared.engine.read(move |controller| show::plan(controller, &number)).await?)
+}
+
+pub(super) async fn apply(State(shared): State<Shared>, Path(number): Path<String>) -> Answered {
+    let number =
+        shared.engine.read(move |controller| show::plan_number(controller, &number)).await?;
+    done(&shared, Event::Apply { plan: number }).await
+}
+
+pub(super) async fn status(State(shared): State<Shared>) -> Answered {
+    let (identity, problem) = (shared.identity, shared.planner.problem());
+    let status = move |controller: &Controller| show::status(controller, identity, problem);
+    answer::ok(&shared.engine.read(status).await)
+}
+
+pub(super) async fn measurements(State(shared): State<Shared>) -> Answered {
+    let legs = |controller: &Controller| {
+        let legs = controller.state().measurements.values().cloned().collect();
+        Measurements { schema_version: SCHEMA_VERSION, legs }
+    };
+    answer::ok(&shared.engine.read(legs).await)
+}
+
+pub(super) async fn history(
+    State(shared): State<Shared>,
+    Path((from, to)): Path<(String, String)>,
+) -> Answered {
+    let (from, to): (SiteId, SiteId) = (named(&from)?, named(&to)?);
+    let measured = shared.engine.history(from.to_string(), to.to_string()).await?;
+    answer::ok(&History { schema_version: SCHEMA_VERSION, from, to, measured })
+}
+
+pub(super) async fn audit(State(shared): State<Shared>) -> Answered {
+    let entries = |controller: &Controller| {
+        let entries = controller.state().audit.values().rev().cloned().collect();
+        Audit { schema_version: SCHEMA_VERSION, entries }
+    };
+    answer::ok(&shared.engine.read(entries).await)
+}
+
+/// Lets an event take effect that has no answer of its own.
+async fn done(shared: &Shared, event: Event) -> Answered {
+    shared.engine.handle(event).await?;
+    answer::nothing()
+}
+
+/// Reads a name in a path.
+fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error: T::Err| Problem::invalid(error.to_string()))
+}

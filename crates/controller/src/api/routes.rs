@@ -1,0 +1,213 @@
+//! The routes of the API: one table, of which both its router and its OpenAPI document are made.
+
+use axum::Router;
+use axum::routing::{MethodRouter, delete, get, post, put};
+use hyper::Method;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+use tradewind_control::message::ErrorAnswer;
+
+use super::{Shared, events, handlers};
+use crate::answer::{self, Answered};
+use crate::view::{
+    Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts, InviteAnswer,
+    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+};
+
+/// The place of schemas in the document.
+const SCHEMAS: &str = "/components/schemas";
+
+type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
+
+/// The body of an answer.
+enum Body {
+    /// None: 204.
+    Nothing,
+    /// JSON of this schema.
+    Json(MakeSchema),
+    /// Server-sent events whose data is JSON of this schema.
+    Events(MakeSchema),
+}
+
+/// A route.
+struct Route {
+    method: Method,
+    path: &'static str,
+    summary: &'static str,
+    /// Name, meaning and schema of what may follow `?`.
+    query: Option<(&'static str, &'static str, Value)>,
+    request: Option<MakeSchema>,
+    answer: Body,
+    handler: MethodRouter<Shared>,
+}
+
+impl Route {
+    fn new(
+        method: Method,
+        path: &'static str,
+        summary: &'static str,
+        handler: MethodRouter<Shared>,
+    ) -> Self {
+        let (query, request, answer) = (None, None, Body::Nothing);
+        Self { method, path, summary, query, request, answer, handler }
+    }
+
+    fn takes<T: JsonSchema>(self) -> Self {
+        Self { request: Some(SchemaGenerator::subschema_for::<T>), ..self }
+    }
+
+    fn answers<T: JsonSchema>(self) -> Self {
+        Self { answer: Body::Json(SchemaGenerator::subschema_for::<T>), ..self }
+    }
+}
+
+fn routes() -> Vec<Route> {
+    let get_of = |path, summary, handler| Route::new(Method::GET, path, summary, handler);
+    let post_of = |path, summary, handler| Route::new(Method::POST, path, summary, handler);
+    let put_of = |path, summary, handler| Route::new(Method::PUT, path, summary, handler);
+    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+    vec![
+        post_of("/v1/invites", "Invite a host", post(handlers::invite))
+            .takes::<InviteRequest>()
+            .answers::<InviteAnswer>(),
+        get_of("/v1/hosts", "All hosts", get(handlers::hosts)).answers::<Hosts>(),
+        post_of("/v1/hosts/{id}/drain", "Have no plan use a host any more", post(handlers::drain)),
+        post_of("/v1/hosts/{id}/undrain", "Use a host again", post(handlers::undrain)),
+        post_of("/v1/hosts/{id}/revoke", "Trust a host no more", post(handlers::revoke)),
+        get_of("/v1/flows", "All flows and their paths", get(handlers::flows)).answers::<Flows>(),
+        get_of("/v1/flows/{id}", "A flow", get(handlers::flow)).answers::<FlowView>(),
+        put_of("/v1/flows/{id}", "Declare a flow", put(handlers::add_flow))
+            .takes::<FlowRequest>()
+            .answers::<FlowView>(),
+        Route::new(
+            Method::DELETE,
+            "/v1/flows/{id}",
+            "Remove a flow",
+            delete(handlers::remove_flow),
+        ),
+        get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
+            .answers::<Explained>(),
+        Route {
+            query: Some(("days", "Number of days, today included; 1 when absent", days)),
+            ..get_of("/v1/gain", "Gain and money of the last days", get(handlers::gain))
+                .answers::<Gain>()
+        },
+        get_of("/v1/settings", "The settings", get(handlers::settings)).answers::<SettingsView>(),
+        put_of("/v1/settings", "Change settings", put(handlers::change_settings))
+            .takes::<SettingsRequest>()
+            .answers::<SettingsView>(),
+        post_of("/v1/plans", "Make a plan", post(handlers::plan)).answers::<PlanView>(),
+        get_of("/v1/plans/{number}", "A plan by its number, or `newest`", get(handlers::show_plan))
+            .answers::<PlanView>(),
+        post_of("/v1/plans/{number}/apply", "Put a plan into effect", post(handlers::apply)),
+        get_of("/v1/status", "Whether all is well", get(handlers::status)).answers::<Status>(),
+        Route {
+            answer: Body::Events(SchemaGenerator::subschema_for::<Change>),
+            ..get_of("/v1/events", "Changes as they happen", get(events::events))
+        },
+        get_of(
+            "/v1/measurements",
+            "The newest measurement of each leg",
+            get(handlers::measurements),
+        )
+        .answers::<Measurements>(),
+        get_of(
+            "/v1/measurements/{from}/{to}",
+            "The measurements of a leg in the last week",
+            get(handlers::history),
+        )
+        .answers::<History>(),
+        get_of("/v1/audit", "The newest entries of the audit log", get(handlers::audit))
+            .answers::<Audit>(),
+        get_of("/v1/openapi.json", "This document", get(openapi)).answers::<Map<String, Value>>(),
+    ]
+}
+
+/// Returns the router of all routes.
+pub(super) fn router() -> Router<Shared> {
+    let add = |router: Router<Shared>, route: Route| router.route(route.path, route.handler);
+    routes().into_iter().fold(Router::new(), add)
+}
+
+async fn openapi() -> Answered {
+    answer::ok(&document())
+}
+
+/// Returns the OpenAPI document of the API.
+pub(super) fn document() -> Value {
+    let settings = || {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = SCHEMAS.into();
+        settings
+    };
+    // What a request may leave out, an answer always has.
+    let mut requests = settings().into_generator();
+    let mut answers = settings().for_serialize().into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes() {
+        let method = route.method.as_str().to_ascii_lowercase();
+        let path = route.path;
+        let operation = operation(route, &mut requests, &mut answers);
+        let item = paths.entry(path).or_insert_with(|| json!({}));
+        item[method] = operation;
+    }
+    let mut schemas = requests.take_definitions(true);
+    schemas.extend(answers.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tradewind's controller",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn operation(route: Route, requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) -> Value {
+    let in_json = |schema: Schema| json!({ "application/json": { "schema": schema } });
+    let mut parameters: Vec<Value> = names_in(route.path)
+        .map(|name| {
+            let schema = json!({ "type": "string" });
+            json!({ "name": name, "in": "path", "required": true, "schema": schema })
+        })
+        .collect();
+    if let Some((name, meaning, schema)) = route.query {
+        parameters
+            .push(json!({ "name": name, "in": "query", "description": meaning, "schema": schema }));
+    }
+    let (status, done) = match route.answer {
+        Body::Nothing => ("204", json!({ "description": "Done" })),
+        Body::Json(make) => {
+            ("200", json!({ "description": "The answer", "content": in_json(make(answers)) }))
+        }
+        Body::Events(make) => {
+            let description = "Events `change`; the schema is that of their data";
+            let content = json!({ "text/event-stream": { "schema": make(answers) } });
+            ("200", json!({ "description": description, "content": content }))
+        }
+    };
+    let error = in_json(answers.subschema_for::<ErrorAnswer>());
+    let mut operation = json!({
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": {
+            status: done,
+            "default": { "description": "The problem", "content": error },
+        },
+    });
+    if let Some(make) = route.request {
+        operation["requestBody"] = json!({ "required": true, "content": in_json(make(requests)) });
+    }
+    operation
+}
+
+/// Returns the names in braces of a path.
+fn names_in(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}

@@ -1,0 +1,139 @@
+//! Changes of what operators see, by kind: a listener learns which kinds changed since it last
+//! looked, however slow it is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tradewind_control::record::Seen;
+use tradewind_control::state::SEEN_WITHIN;
+use tradewind_control::{Record, State};
+use tradewind_units::HostId;
+
+/// A kind of what operators see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Hosts and their states.
+    Hosts,
+    /// Flows and their paths.
+    Flows,
+    /// The newest plan.
+    Plan,
+    /// The rollout.
+    Rollout,
+    /// The gain and the money.
+    Gain,
+    /// The settings.
+    Settings,
+    /// The audit log.
+    Audit,
+}
+
+/// All kinds.
+const KINDS: [Kind; 7] =
+    [Kind::Hosts, Kind::Flows, Kind::Plan, Kind::Rollout, Kind::Gain, Kind::Settings, Kind::Audit];
+
+/// The version of each kind: the number of the last change of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Versions([u64; KINDS.len()]);
+
+impl Versions {
+    /// Returns the number of the last change of any kind.
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Returns the kinds that changed since version `seen`; all of them if that is `None`.
+    pub(crate) fn since(&self, seen: Option<u64>) -> Vec<Kind> {
+        let is_new = |version: u64| seen.is_none_or(|seen| version > seen);
+        let kinds = KINDS.iter().zip(self.0).filter(|(_, version)| is_new(*version));
+        kinds.map(|(kind, _)| *kind).collect()
+    }
+}
+
+/// The sender of changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    versions: watch::Sender<Versions>,
+}
+
+impl Changes {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Versions> {
+        self.versions.subscribe()
+    }
+
+    /// Tells of a change of these kinds; none is none.
+    pub(crate) fn tell(&self, kinds: &[Kind]) {
+        if kinds.is_empty() {
+            return;
+        }
+        self.versions.send_modify(|versions| {
+            let number = versions.newest() + 1;
+            kinds.iter().for_each(|kind| versions.0[*kind as usize] = number);
+        });
+    }
+}
+
+/// Returns what operators see otherwise once `record` is applied to `state`.
+pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
+    match record {
+        Record::Host(_) | Record::Document(_) => &[Kind::Hosts],
+        Record::Seen(seen) if is_news(state, seen) => &[Kind::Hosts],
+        Record::Flow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
+        Record::Plan(_) => &[Kind::Plan],
+        Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
+        Record::Settings(_) => &[Kind::Settings],
+        Record::Audit(_) => &[Kind::Audit],
+        Record::Sessions(_) | Record::Spent(_) => &[Kind::Gain],
+        Record::TakenBack(_) => &[Kind::Flows],
+        Record::Seen(_)
+        | Record::Counters(_)
+        | Record::Invite(_)
+        | Record::Measurement(_)
+        | Record::RateTest(_)
+        | Record::Batch(_)
+        | Record::Doubt(_)
+        | Record::Window(_)
+        | Record::Probing(_)
+        | Record::Watching(_) => &[],
+    }
+}
+
+/// Returns whether a report tells more than its time.
+fn is_news(state: &State, seen: &Seen) -> bool {
+    let before = state.seen.get(&seen.host);
+    before.is_none_or(|before| Seen { unix_ms: seen.unix_ms, ..before.clone() } != *seen)
+}
+
+/// Returns the trusted hosts that do not report.
+pub(crate) fn silent_hosts(state: &State, now_unix_ms: u64) -> Vec<HostId> {
+    let hosts = state.hosts.values().filter(|host| host.is_trusted);
+    let silent = hosts.filter(|host| !state.is_reachable(&host.id, now_unix_ms, SEEN_WITHIN));
+    silent.map(|host| host.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_learns_what_it_missed() {
+        let changes = Changes::default();
+        let listener = changes.subscribe();
+        assert_eq!(listener.borrow().since(None), KINDS);
+        assert_eq!(listener.borrow().since(Some(0)), []);
+        changes.tell(&[Kind::Rollout, Kind::Flows]);
+        changes.tell(&[]);
+        changes.tell(&[Kind::Hosts]);
+        let versions = *listener.borrow();
+        assert_eq!(versions.newest(), 2);
+        assert_eq!(versions.since(Some(0)), [Kind::Hosts, Kind::Flows, Kind::Rollout]);
+        assert_eq!(versions.since(Some(1)), [Kind::Hosts]);
+        assert_eq!(versions.since(Some(2)), []);
+    }
+
+    #[test]
+    fn kinds_stand_at_their_own_place() {
+        assert!(KINDS.iter().enumerate().all(|(place, kind)| *kind as usize == place));
+    }
+}
