@@ -550,7 +550,7 @@ mod tests {
         bench.controller.apply(Record::Counters(restored));
         bench.now += 60_000;
         bench.event(Event::Tick);
-        for (host, document) in &bench.state().documents {
+        for (host, document) in bench.state().documents.iter() {
             assert_eq!(document.version.epoch, before[host].version.epoch + 1);
             assert_eq!(document.processes, before[host].processes);
         }

@@ -33,6 +33,7 @@
 //! | [`gain`] | what the overlay gains, and what it costs |
 //! | `documents` | what each host should run |
 //! | [`explain`] | why a flow takes its path, and not another |
+//! | `index` | what is looked up at each report |
 //! | `draft` | the records of a decision while they are made |
 
 pub mod ceiling;
@@ -43,6 +44,7 @@ mod enrolment;
 pub mod event;
 pub mod explain;
 pub mod gain;
+mod index;
 pub mod invite;
 pub mod knowledge;
 pub mod message;

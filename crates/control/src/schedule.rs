@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::Destination;
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Duration, HostId, SiteId};
+use tradewind_units::{Duration, FlowId, HostId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::knowledge;
@@ -104,12 +104,15 @@ struct Schedule<'a> {
     measured: BTreeMap<&'a SiteId, &'a LegMeasurement>,
     /// Rate tests of this report, by their receivers.
     tested: BTreeSet<&'a SiteId>,
-    /// Probes that run, of all hosts.
-    running: Vec<(&'a Probing, &'a Probe)>,
+    /// Rate tests that run, of all hosts.
+    rate_tests: Vec<(&'a Probing, &'a Probe)>,
+    /// Places to which round-trip times, and rates, are being measured from here, by any host.
+    rtts_from_here: BTreeSet<&'a SiteId>,
+    rates_from_here: BTreeSet<&'a SiteId>,
     /// The plan in effect and the newest.
     plans: Vec<&'a PlanRecord>,
     /// Places whose round-trip time is measured more often.
-    in_use: BTreeSet<SiteId>,
+    in_use: BTreeSet<&'a SiteId>,
     /// Legs whose rates have misled, with the time since when that is known.
     misled: BTreeMap<(SiteId, SiteId), u64>,
 }
@@ -130,24 +133,49 @@ impl<'a> Schedule<'a> {
             let (probe, lost_at) = probing.probe.as_ref()?;
             (*lost_at > now && !ended.contains(&probing.id)).then_some((probing, probe))
         };
-        let running = state.probing.values().filter_map(runs).collect();
         let from = host.role.site();
+        let (mut rtts_from_here, mut rates_from_here) = (BTreeSet::new(), BTreeSet::new());
+        let mut rate_tests = Vec::new();
+        for (probing, probe) in state.probing.values().filter_map(runs) {
+            let is_from_here =
+                state.hosts.get(&probing.host).is_some_and(|host| host.role.site() == from);
+            let is_rate = matches!(probe.kind, ProbeKind::Rate { .. });
+            if is_rate {
+                rate_tests.push((probing, probe));
+            }
+            if is_from_here {
+                let from_here = if is_rate { &mut rates_from_here } else { &mut rtts_from_here };
+                from_here.insert(&probe.to);
+            }
+        }
         let mut plans: Vec<&PlanRecord> =
             state.newest_plan().into_iter().chain(state.plan_in_effect()).collect();
         plans.dedup_by_key(|plan| plan.number);
-        let on_paths = plans.iter().flat_map(|plan| neighbours(plan, &from));
-        let declared = state.flows.values().filter(|flow| flow.from == from);
-        let in_use = on_paths.chain(declared.map(|flow| flow.to_site.clone())).collect();
+        let on_paths = plans.iter().flat_map(|plan| state.index.next(plan.number, &from));
+        let declared = state.index.flows_from(&from).filter_map(|flow| state.flows.get(flow));
+        let in_use = on_paths.chain(declared.map(|flow| &flow.to_site)).collect();
         let misled = knowledge::misled(state);
-        Self { state, now, host, from, measured, tested, running, plans, in_use, misled }
+        Self {
+            state,
+            now,
+            host,
+            from,
+            measured,
+            tested,
+            rate_tests,
+            rtts_from_here,
+            rates_from_here,
+            plans,
+            in_use,
+            misled,
+        }
     }
 
     /// Returns the probes of round-trip times that are due, the unmeasured legs first.
     fn round_trips(&self) -> Vec<Probing> {
         let mut due: Vec<(u64, Target)> = Vec::new();
         for target in self.targets() {
-            let is_known = due.iter().any(|(_, other)| other.to == target.to);
-            if let Some(since) = self.rtt_due_since(&target.to).filter(|_| !is_known) {
+            if let Some(since) = self.rtt_due_since(&target.to) {
                 due.push((since, target));
             }
         }
@@ -162,7 +190,7 @@ impl<'a> Schedule<'a> {
 
     /// Returns the time since when a round-trip time is due; zero if it was never measured.
     fn rtt_due_since(&self, to: &SiteId) -> Option<u64> {
-        if self.runs(to, |kind| matches!(kind, ProbeKind::Rtt { .. })) {
+        if self.rtts_from_here.contains(to) {
             return None;
         }
         let Some(at) = self.known(to).and_then(|leg| leg.measured_at_unix_ms) else {
@@ -186,7 +214,8 @@ impl<'a> Schedule<'a> {
         let misled = misled.map(|(_, to)| (newest, to.clone()));
         let of_plan = |plan: &&'a PlanRecord| {
             let plan = *plan;
-            neighbours(plan, &self.from).into_iter().map(move |to| (plan, to))
+            let next = self.state.index.next(plan.number, &self.from);
+            next.iter().map(move |to| (plan, to.clone()))
         };
         let of_plans = self.plans.iter().flat_map(of_plan);
         for (plan, to) in misled.chain(of_plans) {
@@ -223,7 +252,7 @@ impl<'a> Schedule<'a> {
                 && self.misled.get(&ends).is_none_or(|since| *since < test.unix_ms)
         });
         let is_new = self.tested.contains(to);
-        let runs = self.runs(to, |kind| matches!(kind, ProbeKind::Rate { .. }));
+        let runs = self.rates_from_here.contains(to);
         self.known(to).is_some() && !is_fresh && !is_new && !runs
     }
 
@@ -243,26 +272,21 @@ impl<'a> Schedule<'a> {
         self.hosts_of(to).find(|other| !self.is_testing(&other.id, other.address))
     }
 
+    /// Returns the other hosts of a place that can be probed.
     fn hosts_of<'b>(&'b self, to: &'b SiteId) -> impl Iterator<Item = &'a Host> + use<'a, 'b> {
-        self.others().filter(move |other| other.role.site() == *to)
-    }
-
-    /// Returns the other hosts that can be probed.
-    fn others(&self) -> impl Iterator<Item = &'a Host> + use<'a> {
-        let (state, now, own) = (self.state, self.now, self.host.id.clone());
-        state.hosts.values().filter(move |other| {
-            other.id != own && other.is_trusted && state.is_reachable(&other.id, now, SEEN_WITHIN)
+        let (state, now) = (self.state, self.now);
+        let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
+        hosts.filter(move |other| {
+            let is_other = other.id != self.host.id && other.is_trusted;
+            is_other && state.is_reachable(&other.id, now, SEEN_WITHIN)
         })
     }
 
     /// Returns whether a host takes part in a rate test, at either end.
     fn is_testing(&self, host: &HostId, address: IpAddr) -> bool {
-        self.rate_tests_under_way()
+        self.rate_tests
+            .iter()
             .any(|(probing, probe)| probing.host == *host || probe.target.ip() == address)
-    }
-
-    fn rate_tests_under_way(&self) -> impl Iterator<Item = &(&'a Probing, &'a Probe)> {
-        self.running.iter().filter(|(_, probe)| matches!(probe.kind, ProbeKind::Rate { .. }))
     }
 
     fn bytes_under_way(&self) -> u64 {
@@ -272,18 +296,7 @@ impl<'a> Schedule<'a> {
             }
             ProbeKind::Rate { .. } | ProbeKind::Rtt { .. } => 0,
         };
-        self.rate_tests_under_way().map(bytes).sum()
-    }
-
-    /// Returns whether a probe of this kind runs from this place to `to`, by any host.
-    fn runs(&self, to: &SiteId, is_kind: impl Fn(&ProbeKind) -> bool) -> bool {
-        let is_from_here = |probing: &Probing| {
-            let host = self.state.hosts.get(&probing.host);
-            host.is_some_and(|host| host.role.site() == self.from)
-        };
-        self.running.iter().any(|(probing, probe)| {
-            probe.to == *to && is_kind(&probe.kind) && is_from_here(probing)
-        })
+        self.rate_tests.iter().map(bytes).sum()
     }
 
     fn known(&self, to: &SiteId) -> Option<&'a LegMeasurement> {
@@ -291,20 +304,41 @@ impl<'a> Schedule<'a> {
         self.measured.get(to).copied().or_else(before)
     }
 
-    /// Returns the places that could follow this one on a path: relays, and destinations of flows.
+    /// Returns the places that could follow this one on a path, each once: relays, and destinations
+    /// of flows.
     fn targets(&self) -> Vec<Target> {
-        let is_relay = |host: &&Host| matches!(host.role, Role::Relay { .. });
-        let relays = self.others().filter(is_relay).map(|host| Target {
-            to: host.role.site(),
-            address: SocketAddr::new(host.address, RESPONDER_PORT),
-        });
-        let is_mine = |flow: &&FlowRecord| match &self.host.role {
-            Role::Relay { .. } => true,
-            Role::Gateway { site } | Role::Probe { site } => flow.from == *site,
+        let index = &self.state.index;
+        let relay = |(to, _): (&SiteId, _)| {
+            let mut hosts = self.hosts_of(to);
+            let host = hosts.find(|host| matches!(host.role, Role::Relay { .. }))?;
+            let address = SocketAddr::new(host.address, RESPONDER_PORT);
+            Some(Target { to: to.clone(), address })
         };
-        let flows = self.state.flows.values().filter(is_mine);
-        let targets = relays.chain(flows.filter_map(|flow| self.destination(flow)));
-        targets.filter(|target| target.to != self.from).collect()
+        let mut targets: Vec<Target> = index.places().filter_map(relay).collect();
+        let known: BTreeSet<SiteId> = targets.iter().map(|target| target.to.clone()).collect();
+        let destination = |flows: &mut dyn Iterator<Item = &FlowId>| {
+            flows.filter_map(|flow| self.state.flows.get(flow)).find_map(|it| self.destination(it))
+        };
+        match &self.host.role {
+            Role::Relay { .. } => {
+                let unknown = index.destinations().filter(|(to, _)| !known.contains(to));
+                targets.extend(unknown.filter_map(|(_, flows)| destination(&mut flows.iter())));
+            }
+            Role::Gateway { site } | Role::Probe { site } => {
+                let mut known = known;
+                let flows = index.flows_from(site).filter_map(|flow| self.state.flows.get(flow));
+                for flow in flows.filter(|flow| !known.contains(&flow.to_site)).collect::<Vec<_>>()
+                {
+                    if let Some(target) = self.destination(flow)
+                        && known.insert(flow.to_site.clone())
+                    {
+                        targets.push(target);
+                    }
+                }
+            }
+        }
+        targets.retain(|target| target.to != self.from);
+        targets
     }
 
     /// Returns where to probe the destination of a flow: itself, or a host of its site where it is
@@ -335,20 +369,6 @@ impl<'a> Schedule<'a> {
         let lost_at = self.now.saturating_add(lost_after.as_millis() as u64);
         Probing { id, host: self.host.id.clone(), probe: Some((probe, lost_at)) }
     }
-}
-
-/// Returns the places that follow `from` on a path of the plan, and the destinations of its flows,
-/// first those of paths.
-fn neighbours(plan: &PlanRecord, from: &SiteId) -> Vec<SiteId> {
-    let (mut on_paths, mut direct) = (Vec::new(), Vec::new());
-    for (flow, path) in plan.paths() {
-        let places = plan.places(flow, path);
-        let next = places.windows(2).filter(|pair| pair[0] == *from).map(|pair| pair[1].clone());
-        on_paths.extend(next);
-        direct.extend((flow.from == *from).then(|| flow.to_site.clone()));
-    }
-    let mut seen = BTreeSet::new();
-    on_paths.into_iter().chain(direct).filter(|place| seen.insert(place.clone())).collect()
 }
 
 /// Returns the rate of a relay type's connection, in Mbit/s.

@@ -7,6 +7,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, FlowId, HostId, SiteId};
 
+use crate::index::Index;
 use crate::invite::InviteHash;
 use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
 use crate::record::{
@@ -15,7 +16,8 @@ use crate::record::{
     Watching, Window,
 };
 
-/// The controller's state.
+/// The controller's state. Its maps are shared, so that the copy of a draft costs nothing for what
+/// it does not change.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     /// Numbers that only grow.
@@ -23,42 +25,44 @@ pub struct State {
     /// The operator's settings.
     pub settings: Settings,
     /// Invites, by the hashes of their secrets.
-    pub invites: BTreeMap<InviteHash, InviteRecord>,
+    pub invites: Arc<BTreeMap<InviteHash, InviteRecord>>,
     /// Hosts, by name.
-    pub hosts: BTreeMap<HostId, Host>,
+    pub hosts: Arc<BTreeMap<HostId, Host>>,
     /// Declared flows.
-    pub flows: BTreeMap<FlowId, FlowRecord>,
+    pub flows: Arc<BTreeMap<FlowId, FlowRecord>>,
     /// The newest measurement of each leg.
-    pub measurements: BTreeMap<(SiteId, SiteId), LegMeasurement>,
+    pub measurements: Arc<BTreeMap<(SiteId, SiteId), LegMeasurement>>,
     /// The last rate test of each leg.
-    pub rate_tests: BTreeMap<(SiteId, SiteId), RateTest>,
+    pub rate_tests: Arc<BTreeMap<(SiteId, SiteId), RateTest>>,
     /// Plans, by number: those of the rollout and the newest.
-    pub plans: BTreeMap<u64, PlanRecord>,
+    pub plans: Arc<BTreeMap<u64, PlanRecord>>,
     /// The rollout.
     pub rollout: Rollout,
     /// The newest document of each host.
-    pub documents: BTreeMap<HostId, Document>,
+    pub documents: Arc<BTreeMap<HostId, Document>>,
     /// The newest entries of the audit log.
-    pub audit: BTreeMap<u64, AuditEntry>,
+    pub audit: Arc<BTreeMap<u64, AuditEntry>>,
     /// The last batch of sessions that was taken of each host.
-    pub batches: BTreeMap<HostId, BatchTaken>,
+    pub batches: Arc<BTreeMap<HostId, BatchTaken>>,
     /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
-    /// [`SessionTally::key`]. Shared, as they are many and drafts change none.
+    /// [`SessionTally::key`].
     pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
     /// The paths that were taken back from each flow.
-    pub taken_back: BTreeMap<FlowId, TakenBack>,
+    pub taken_back: Arc<BTreeMap<FlowId, TakenBack>>,
     /// Doubts in the rates of legs.
-    pub doubts: BTreeMap<(SiteId, SiteId), Doubt>,
+    pub doubts: Arc<BTreeMap<(SiteId, SiteId), Doubt>>,
     /// The sessions of each flow since its path was judged last.
-    pub windows: BTreeMap<FlowId, Window>,
+    pub windows: Arc<BTreeMap<FlowId, Window>>,
     /// The money of those days.
-    pub spent: BTreeMap<u64, Spent>,
+    pub spent: Arc<BTreeMap<u64, Spent>>,
     /// The last report of each host.
-    pub seen: BTreeMap<HostId, Seen>,
+    pub seen: Arc<BTreeMap<HostId, Seen>>,
     /// Probes that run.
-    pub probing: BTreeMap<u64, Probing>,
+    pub probing: Arc<BTreeMap<u64, Probing>>,
     /// The time for which the controller has watched its hosts; `None` before the first tick.
     pub watching: Option<Watching>,
+    /// What is looked up often.
+    pub(crate) index: Arc<Index>,
 }
 
 /// A host that has not reported for this long counts as unreachable. Chosen: six reports.
@@ -79,7 +83,7 @@ impl State {
     /// Returns the host whose agent has this identity.
     #[must_use]
     pub fn host_of(&self, identity: &PublicIdentity) -> Option<&Host> {
-        self.hosts.values().find(|host| host.identity == *identity)
+        self.hosts.get(self.index.host_of(identity)?)
     }
 
     /// Returns the plan in effect: the one that gateways follow, or are told to.
@@ -149,29 +153,33 @@ impl State {
             Record::Counters(counters) => self.counters = counters,
             Record::Settings(settings) => self.settings = settings,
             Record::Invite(invite) => {
-                self.invites.insert(invite.hash.clone(), invite);
+                Arc::make_mut(&mut self.invites).insert(invite.hash.clone(), invite);
             }
             Record::Host(host) => {
-                self.hosts.insert(host.id.clone(), host);
+                Arc::make_mut(&mut self.index).set_host(self.hosts.get(&host.id), &host);
+                Arc::make_mut(&mut self.hosts).insert(host.id.clone(), host);
             }
             Record::Flow(flow) => {
-                self.flows.insert(flow.id.clone(), flow);
+                Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow.id), Some(&flow));
+                Arc::make_mut(&mut self.flows).insert(flow.id.clone(), flow);
             }
             Record::FlowRemoved { flow } => {
-                self.flows.remove(&flow);
-                self.windows.remove(&flow);
+                Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow), None);
+                Arc::make_mut(&mut self.flows).remove(&flow);
+                Arc::make_mut(&mut self.windows).remove(&flow);
             }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
-                self.measurements.insert(ends, leg);
+                Arc::make_mut(&mut self.measurements).insert(ends, leg);
             }
             Record::RateTest(test) => {
                 let ends = (test.source.clone(), test.destination.clone());
-                self.doubts.remove(&ends);
-                self.rate_tests.insert(ends, test);
+                Arc::make_mut(&mut self.doubts).remove(&ends);
+                Arc::make_mut(&mut self.rate_tests).insert(ends, test);
             }
             Record::Plan(plan) => {
-                self.plans.insert(plan.number, plan);
+                Arc::make_mut(&mut self.index).add_plan(&plan);
+                Arc::make_mut(&mut self.plans).insert(plan.number, plan);
                 self.forget_plans();
             }
             Record::Rollout(rollout) => {
@@ -179,43 +187,43 @@ impl State {
                 self.forget_plans();
             }
             Record::Document(document) => {
-                self.documents.insert(document.host.clone(), document);
+                Arc::make_mut(&mut self.documents).insert(document.host.clone(), document);
             }
             Record::Audit(entry) => {
-                self.audit.insert(entry.number, entry);
+                Arc::make_mut(&mut self.audit).insert(entry.number, entry);
                 while self.audit.len() > AUDIT_IN_MEMORY {
-                    self.audit.pop_first();
+                    Arc::make_mut(&mut self.audit).pop_first();
                 }
             }
             Record::Batch(batch) => {
-                self.batches.insert(batch.host.clone(), batch);
+                Arc::make_mut(&mut self.batches).insert(batch.host.clone(), batch);
             }
             Record::Sessions(sessions) => self.apply_sessions(sessions),
             Record::Spent(spent) => {
-                self.spent.insert(spent.day, spent);
+                Arc::make_mut(&mut self.spent).insert(spent.day, spent);
                 while self.spent.len() > DAYS_IN_MEMORY {
-                    self.spent.pop_first();
+                    Arc::make_mut(&mut self.spent).pop_first();
                 }
             }
             Record::TakenBack(taken) => {
-                self.taken_back.insert(taken.flow.clone(), taken);
+                Arc::make_mut(&mut self.taken_back).insert(taken.flow.clone(), taken);
             }
             Record::Doubt(doubt) => {
                 let ends = (doubt.source.clone(), doubt.destination.clone());
                 match doubt.reports {
-                    0 => drop(self.doubts.remove(&ends)),
-                    _ => drop(self.doubts.insert(ends, doubt)),
+                    0 => drop(Arc::make_mut(&mut self.doubts).remove(&ends)),
+                    _ => drop(Arc::make_mut(&mut self.doubts).insert(ends, doubt)),
                 }
             }
             Record::Window(window) => {
-                self.windows.insert(window.flow.clone(), window);
+                Arc::make_mut(&mut self.windows).insert(window.flow.clone(), window);
             }
             Record::Seen(seen) => {
-                self.seen.insert(seen.host.clone(), seen);
+                Arc::make_mut(&mut self.seen).insert(seen.host.clone(), seen);
             }
             Record::Probing(probing) => match probing.probe {
-                Some(_) => drop(self.probing.insert(probing.id, probing)),
-                None => drop(self.probing.remove(&probing.id)),
+                Some(_) => drop(Arc::make_mut(&mut self.probing).insert(probing.id, probing)),
+                None => drop(Arc::make_mut(&mut self.probing).remove(&probing.id)),
             },
             Record::Watching(watching) => self.watching = Some(watching),
         }
@@ -241,7 +249,11 @@ impl State {
     fn forget_plans(&mut self) {
         let newest = self.plans.keys().next_back().copied();
         let used = [self.rollout.from, self.rollout.to, newest];
-        self.plans.retain(|number, _| used.contains(&Some(*number)));
+        let is_used = |number: u64| used.contains(&Some(number));
+        if !self.plans.keys().all(|number| is_used(*number)) {
+            Arc::make_mut(&mut self.plans).retain(|number, _| is_used(*number));
+            Arc::make_mut(&mut self.index).keep_plans(is_used);
+        }
     }
 }
 

@@ -248,17 +248,17 @@ impl Bench {
     pub(crate) fn restarted(&self) -> Controller {
         let state = self.state().clone();
         let mut records = vec![Record::Counters(state.counters), Record::Settings(state.settings)];
-        records.extend(state.hosts.into_values().map(Record::Host));
-        records.extend(state.flows.into_values().map(Record::Flow));
-        records.extend(state.plans.into_values().map(Record::Plan));
-        records.extend(state.documents.into_values().map(Record::Document));
-        records.extend(state.measurements.into_values().map(Record::Measurement));
-        records.extend(state.batches.into_values().map(Record::Batch));
+        records.extend(state.hosts.values().cloned().map(Record::Host));
+        records.extend(state.flows.values().cloned().map(Record::Flow));
+        records.extend(state.plans.values().cloned().map(Record::Plan));
+        records.extend(state.documents.values().cloned().map(Record::Document));
+        records.extend(state.measurements.values().cloned().map(Record::Measurement));
+        records.extend(state.batches.values().cloned().map(Record::Batch));
         for ((day, _), tallies) in state.sessions.iter() {
             let kept = |tally: &SessionTally| DaySessions { day: *day, tally: tally.clone() };
             records.extend(tallies.iter().map(kept).map(Record::Sessions));
         }
-        records.extend(state.spent.into_values().map(Record::Spent));
+        records.extend(state.spent.values().cloned().map(Record::Spent));
         records.push(Record::Rollout(state.rollout));
         assert!(records.iter().all(Record::is_kept));
         Controller::new(keys(), records)
