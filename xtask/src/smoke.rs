@@ -27,7 +27,7 @@ const PAPERS: &str = "tradewind-papers";
 const SCENARIOS: [&str; 2] = ["papers/scenarios", "examples"];
 
 /// Programs of this workspace, below the build folder, and their arguments.
-const PROGRAMS: [(&str, &[&str]); 17] = [
+const PROGRAMS: [(&str, &[&str]); 18] = [
     ("tradewind-bench-packets", &["--quick"]),
     ("examples/fec_speed", &["--quick"]),
     ("examples/header_cost", &["--quick"]),
@@ -38,6 +38,7 @@ const PROGRAMS: [(&str, &[&str]); 17] = [
     ("examples/heuristics_hold", &["3"]),
     ("examples/control_holds", &["3"]),
     ("examples/control_scale", &["20", "20"]),
+    ("examples/agents_at_once", &["25"]),
     ("examples/routing", &[]),
     ("examples/speculative", &["--quick"]),
     ("examples/jump_costs", &["--quick"]),

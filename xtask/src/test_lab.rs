@@ -13,6 +13,7 @@
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |
 //! | killed relay | the death of a relay ends the demo with one line, and leaves nothing behind |
 //! | without root | an ordinary user's demo, hosts attached by packet sockets: content, nothing left behind |
+//! | overlay | `controller run --lab`: from nothing to a plan in 90 s, acceleration of 2 at least, as predicted within 25 %, content; flows leave a slow leg within a minute and no session breaks; without a budget all direct, no relay; nothing left behind |
 //! | first byte | over a warm chain, by port forward and by TPROXY: after at most one end-to-end round trip and two access handshakes |
 //! | failover | new sessions avoid a dead path within 1 s or three round trips, a slow one within 2 s, fall back to direct, and none of them fails |
 //! | packets | recovery resumes within 2 s of a relay's return, while the Internet path carries on; packets bypass a dead gateway within 1 s |
@@ -20,6 +21,8 @@
 //! | fairness | a lone download with `paced-start` ends within 15 % of the time by round trips and its rate, and loses no more than Cubic |
 //! | chains | files arrive sooner over two relays than over two HAProxys: in half the time with default settings, and sooner than with tuned kernels; skipped without HAProxy |
 //! | soak | sessions of all kinds under faults: no byte altered, none unaccounted for, none broken without a fault, nothing grows |
+
+mod overlay;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,13 +91,14 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         eprintln!("test-lab: {}: {error}", lab.out.display());
         return ExitCode::FAILURE;
     }
-    let steps: [(&str, Step); 13] = [
+    let steps: [(&str, Step); 14] = [
         ("fidelity", fidelity),
         ("demo", demo),
         ("altered path", altered_path),
         ("interrupt", interrupt),
         ("killed relay", killed_relay),
         ("without root", without_root),
+        ("overlay", overlay::overlay),
         ("first byte", |lab| experiment(lab, "stream-first-byte", &[])),
         ("failover", |lab| experiment(lab, "stream-failover", &[])),
         ("packets", |lab| experiment(lab, "packet-failover", &[])),

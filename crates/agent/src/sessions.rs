@@ -412,6 +412,26 @@ mod tests {
         assert_eq!(tallies.batch(), None);
     }
 
+    #[tokio::test]
+    async fn socket_replaces_the_one_before_and_is_closed_to_others() {
+        let name = format!("tradewind-sessions-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _none = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join(SESSIONS_SOCKET);
+        let old = bind(&path, "nobody").unwrap();
+        let new = bind(&path, "nobody").unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert!(mode == 0o600 || is_root() && mode == 0o660, "{mode:o}");
+        let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        sender.send_to(b"line", &path).unwrap();
+        let mut line = [0; 9];
+        assert_eq!(new.recv(&mut line).await.unwrap(), 4);
+        assert!(old.try_recv(&mut line).is_err());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no leftovers");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[test]
     fn number_of_tallies_is_bounded() {
         let mut tallies = Tallies::new(7);

@@ -25,12 +25,13 @@ fn tradewind(arguments: &[&str], directory: &Path) -> Output {
 }
 
 /// Arguments of every command that reads a file, without the file.
-const READERS: [&[&str]; 11] = [
+const READERS: [&[&str]; 12] = [
     &["relay", "--config"],
     &["gateway", "--config"],
     &["grant", "issue", "--key"],
     &["lab", "up"],
     &["lab", "serve"],
+    &["controller", "run", "net", "--lab"],
     &["demo", "--scenario"],
     &["plan", "--problem"],
     &["probe", "rate", "127.0.0.1:1", "--secret"],

@@ -93,6 +93,7 @@ fn lab_has_an_agent_on_each_host_and_ends_with_its_controller() {
     files.prints("lab set office,plant rtt=30ms");
     files.prints("lab exec plant -- true");
     files.refuses("lab up wan.toml", "a lab is up already");
+    files.refuses("controller run other --lab wan.toml", "a lab is up already");
     files.refuses_with(RUN, 1, "net: another controller runs with this folder");
     signal(&process, "-TERM");
     assert!(process.wait().unwrap().success());

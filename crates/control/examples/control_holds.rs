@@ -22,6 +22,13 @@ fn main() {
         paths += outcome.paths;
         plans += outcome.plans;
     }
+    let scenarios = [
+        simulation::scenarios::planted_measurement_is_taken_back,
+        simulation::scenarios::slowed_leg_moves_flows_within_a_minute,
+        simulation::scenarios::noise_moves_no_flows,
+        simulation::scenarios::spent_budget_stops_all_until_the_next_day,
+    ];
+    scenarios.iter().for_each(|scenario| scenario());
     println!(
         "{seeds} seeds: {plans} plans, {rollouts} rollouts, {crashes} crashes; {paths} times a \
          relayed path was checked and allowed"

@@ -78,7 +78,11 @@ impl Controller {
             Event::SetBudget { usd_per_day, alarm_share } => {
                 operator::set_budget(draft, *usd_per_day, *alarm_share)?
             }
-            Event::SetMode(mode) => operator::set_mode(draft, *mode),
+            Event::SetMode(mode) => {
+                let answer = operator::set_mode(draft, *mode);
+                rollout::apply_newest(draft);
+                answer
+            }
             Event::SetControlShare(share) => operator::set_control_share(draft, *share)?,
             Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
             Event::Revoke(host) => operator::revoke(draft, host)?,
@@ -109,7 +113,16 @@ impl Controller {
     /// # Errors
     /// In one line, when there is nothing to plan or too little is known.
     pub fn problem(&self, now: Timestamp) -> Result<Problem, Refusal> {
-        planning::problem(&self.state, now)
+        Self::problem_of(&self.state, now)
+    }
+
+    /// Returns the planning problem of a copy of the state: it takes seconds where flows are many,
+    /// and events need not wait for it.
+    ///
+    /// # Errors
+    /// As [`Controller::problem`].
+    pub fn problem_of(state: &State, now: Timestamp) -> Result<Problem, Refusal> {
+        planning::problem(state, now)
     }
 
     /// Returns the reasons, in a line each, why a new plan should be made; none if the newest one

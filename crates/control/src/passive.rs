@@ -1,8 +1,8 @@
 //! What connections show of legs, at no cost.
 //!
 //! A rate that they confirm need not be measured again. One that they contradict in successive
-//! reports is measured at once; where no bytes are left for that, or it was never measured, what
-//! they show takes its place.
+//! reports is measured at once; where no bytes are left for that, or they contradict the new one as
+//! well, or there is none, what they show takes its place.
 //!
 //! Several connections that share a leg may carry more than one does, and each of them less. So a
 //! rate is contradicted only where both readings do: all connections together are slower, or each
@@ -20,6 +20,9 @@ use crate::state::State;
 /// Time for which a confirmed rate is not noted again. Chosen: well below the time after which it
 /// would be measured, and few records.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(600);
+/// Time for which a test is not repeated that connections contradict again: what they show is taken
+/// then. Chosen: tests that never agree with connections do not use up the bytes of a day.
+const STANDS_FOR: Duration = Duration::from_secs(600);
 
 /// Takes what a host reports of its legs in; `records` are those of the report so far.
 pub(crate) fn take(
@@ -87,7 +90,11 @@ fn of_leg(
         return Some((doubted > 0).then(|| doubt(0)).into_iter().chain(confirmed).collect());
     }
     let is_enough = doubted + 1 >= DOUBTS;
-    if is_enough && !schedule::allows_test(state, now, known.rtt.min, rate.rate.as_mbps()) {
+    let was_doubted = test.is_some_and(|test| {
+        test.was_doubted && u128::from(now.abs_diff(test.unix_ms)) < STANDS_FOR.as_millis()
+    });
+    let can_test = || schedule::allows_test(state, now, known.rtt.min, rate.rate.as_mbps());
+    if is_enough && (was_doubted || !can_test()) {
         return Some(instead());
     }
     Some(vec![doubt(doubted + 1)])
@@ -100,7 +107,7 @@ fn confirmed(state: &State, now: u64, (source, destination): &(SiteId, SiteId)) 
         destination: destination.clone(),
         unix_ms: now,
         bytes_of_day: schedule::bytes_of_day(state, now),
-        is_passive: true,
+        was_doubted: false,
     })
 }
 
@@ -162,7 +169,6 @@ mod tests {
     #[test]
     fn rate_that_two_reports_contradict_is_measured_at_once() {
         let mut bench = Bench::in_service();
-        bench.pass(620);
         assert!(!report(&mut bench, leg(100.0, 1)));
         assert!(!report(&mut bench, leg(390.0, 1)), "one is noise");
         assert!(!report(&mut bench, leg(100.0, 1)));
@@ -173,6 +179,11 @@ mod tests {
         bench.pass(70);
         assert!(bench.state().doubts.is_empty());
         assert_eq!(known(&bench).rate.unwrap().rate.as_mbps(), 400.0);
+        // They contradict that as well.
+        assert!(!report(&mut bench, leg(100.0, 1)));
+        assert!(!report(&mut bench, leg(100.0, 1)));
+        assert_eq!(known(&bench).rate.unwrap().rate.as_mbps(), 100.0);
+        assert_eq!(known(&bench).method, Method::Passive);
     }
 
     #[test]

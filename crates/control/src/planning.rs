@@ -13,12 +13,12 @@ use tradewind_units::{
     Duration, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
 };
 
-use crate::draft::{CONTROLLER, Draft, unix_ms};
+use crate::draft::{Draft, unix_ms};
 use crate::event::{Answer, Refusal};
 use crate::knowledge::{self, MOST_RELAYS};
 use crate::money;
 use crate::prices::{self, CATALOGUE};
-use crate::record::{FlowRecord, Host, Mode, PlanRecord, Record, Role, Step};
+use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
 use crate::rollout;
 use crate::state::State;
 use crate::take_back;
@@ -51,7 +51,7 @@ pub(crate) fn problem_of<'a>(
     let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
     let types: BTreeSet<RelayTypeId> = most.keys().map(|(_, id)| id.clone()).collect();
     let mut relay_types: Vec<RelayType> =
-        types.iter().map(|id| prices::relay_type(id)).collect::<Result<_, _>>()?;
+        types.iter().map(prices::relay_type).collect::<Result<_, _>>()?;
     if relay_types.is_empty() {
         relay_types.push(RelayType::cloudpilot());
     }
@@ -103,7 +103,7 @@ fn flows(declared: &[&FlowRecord], legs: &Legs) -> Result<Vec<Flow>, Refusal> {
     Ok(flows)
 }
 
-/// Stores a plan, and applies it where that is the controller's part.
+/// Stores a plan, and applies it where that is the controller's part and no rollout is under way.
 pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal> {
     let now = draft.now();
     let budget = money::available(&draft.state, now);
@@ -131,19 +131,13 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         hosts,
         flows,
         measurements,
+        measurements_in_effect: in_effect(&draft.state, now),
         known_legs: known,
         budget: Some(budget),
     };
     record.rests_on = rests_on(now, &record);
     draft.push(Record::Plan(record));
-    let reason = match draft.state.settings.mode {
-        Mode::Suggest => None,
-        Mode::Auto => reason_to_apply(&draft.state, draft.time, number),
-    };
-    if let Some(reason) = reason.filter(|_| draft.state.rollout.step == Step::Done) {
-        draft.audit(CONTROLLER, format!("applies plan {number}: {reason}"));
-        rollout::begin(draft, Some(number));
-    }
+    rollout::apply_newest(draft);
     Ok(Answer::Planned(number))
 }
 
@@ -207,6 +201,18 @@ fn measurements(
     (count, known)
 }
 
+/// Returns the measurements of the legs of the plan in effect, and of the one that is put into it.
+fn in_effect(state: &State, now: u64) -> Vec<LegMeasurement> {
+    let next = state.rollout.to.and_then(|number| state.plans.get(&number));
+    let legs = |plan: &PlanRecord| {
+        let used = legs_of_paths(plan);
+        let is_used =
+            |leg: &&LegMeasurement| used.contains(&(leg.source.clone(), leg.destination.clone()));
+        knowledge::renewed(state, now, plan.measurements.iter().filter(is_used))
+    };
+    state.plan_in_effect().into_iter().chain(next).flat_map(legs).collect()
+}
+
 /// Returns the legs of the plan's paths, as places.
 pub(crate) fn legs_of_paths(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
     let mut legs = BTreeSet::new();
@@ -219,10 +225,12 @@ pub(crate) fn legs_of_paths(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
 
 /// Returns what the plan's seconds rest on, in a line for each leg of its paths.
 fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
+    let known: BTreeMap<(&SiteId, &SiteId), &LegMeasurement> =
+        plan.measurements.iter().map(|leg| ((&leg.source, &leg.destination), leg)).collect();
     let line = |(from, to): &(SiteId, SiteId)| {
-        let mut measurements = plan.measurements.iter();
-        let known = measurements.find(|leg| leg.source == *from && leg.destination == *to);
-        let Some(leg) = known else { return format!("{from} -> {to}: not measured") };
+        let Some(leg) = known.get(&(from, to)) else {
+            return format!("{from} -> {to}: not measured");
+        };
         let age = leg.measured_at_unix_ms.map_or(0, |at| now.saturating_sub(at) / 1000);
         let rtt = time::as_millis_f64(leg.rtt.min);
         let rate = match leg.rate {
@@ -238,7 +246,7 @@ fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
 }
 
 /// Returns why the controller should apply a plan by itself, if it should.
-fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String> {
+pub(crate) fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String> {
     let new = state.plans.get(&number)?;
     if obstacle(state, unix_ms(time), new).is_some() {
         return None;

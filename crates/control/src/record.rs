@@ -252,6 +252,9 @@ pub struct PlanRecord {
     /// The measurements between its places.
     #[serde(default)]
     pub measurements: Vec<LegMeasurement>,
+    /// The measurements then of the legs of the plan that was in effect, or put into it.
+    #[serde(default)]
+    pub measurements_in_effect: Vec<LegMeasurement>,
     /// The number of legs that were known when it was made.
     #[serde(default)]
     pub known_legs: usize,
@@ -373,9 +376,9 @@ pub struct RateTest {
     pub unix_ms: u64,
     /// Bytes that all tests of that day (UTC) have carried, this one included.
     pub bytes_of_day: u64,
-    /// True if it was none, but connections confirmed the rate or showed another.
+    /// True if it was made because connections contradicted the rate before.
     #[serde(default)]
-    pub is_passive: bool,
+    pub was_doubted: bool,
 }
 
 /// The time that the controller has watched its hosts without a pause or a jump of its clock. It

@@ -118,8 +118,8 @@ impl Measured<'_> {
         let before = schedule::bytes_of_day(self.state, self.now).max(new);
         let bytes_of_day = before.saturating_add(bytes);
         let unix_ms = self.now;
-        let is_passive = false;
-        self.tests.push(RateTest { source, destination, unix_ms, bytes_of_day, is_passive });
+        let was_doubted = schedule::is_doubted(self.state, &source, &destination);
+        self.tests.push(RateTest { source, destination, unix_ms, bytes_of_day, was_doubted });
     }
 }
 

@@ -10,8 +10,8 @@ use crate::draft::{CONTROLLER, Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
 use crate::message::{Document, ProcessState};
 use crate::money;
-use crate::planning::obstacle;
-use crate::record::{Host, Record, Role, Rollout, Step, Watching};
+use crate::planning::{obstacle, reason_to_apply};
+use crate::record::{Host, Mode, Record, Role, Rollout, Step, Watching};
 use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
 
@@ -48,6 +48,21 @@ pub(crate) fn apply(draft: &mut Draft, number: u64) -> Result<Answer, Refusal> {
     draft.audit(OPERATOR, format!("applies plan {number}"));
     begin(draft, Some(number));
     Ok(Answer::Done)
+}
+
+/// Puts the newest plan into effect, if that is the controller's part, nothing else is under way,
+/// and there is a reason for it; returns whether it does.
+pub(crate) fn apply_newest(draft: &mut Draft) -> bool {
+    let Rollout { to, step, .. } = draft.state.rollout;
+    if draft.state.settings.mode != Mode::Auto || step != Step::Done {
+        return false;
+    }
+    let newest = draft.state.newest_plan().map(|plan| plan.number);
+    let Some(number) = newest.filter(|newest| Some(*newest) > to) else { return false };
+    let Some(reason) = reason_to_apply(&draft.state, draft.time, number) else { return false };
+    draft.audit(CONTROLLER, format!("applies plan {number}: {reason}"));
+    begin(draft, Some(number));
+    true
 }
 
 /// Begins to put a plan into effect; `None`: all flows go direct.
@@ -97,7 +112,7 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
     let Rollout { from, to, step, since_unix_ms } = draft.state.rollout.clone();
     let now = draft.now();
     match step {
-        Step::Done => stop_what_is_unpaid(draft),
+        Step::Done => stop_what_is_unpaid(draft) || leave_what_cannot_stay(draft),
         Step::Relays => {
             let Some(waits_for) = unready_relay(&draft.state, now, to) else {
                 enter(draft, from, to, Step::Gateways);
@@ -122,9 +137,18 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
             enter(draft, from, to, Step::Done);
             let what = to.map_or("no plan".to_owned(), |to| format!("plan {to}"));
             draft.audit(CONTROLLER, format!("{what} is in effect"));
+            // One that was made meanwhile.
+            apply_newest(draft);
             true
         }
     }
+}
+
+/// Puts the newest plan into effect where the one in effect cannot be kept.
+fn leave_what_cannot_stay(draft: &mut Draft) -> bool {
+    let plan = draft.state.plan_in_effect();
+    let cannot_stay = plan.is_some_and(|plan| obstacle(&draft.state, draft.now(), plan).is_some());
+    cannot_stay && apply_newest(draft)
 }
 
 /// Ends the plan in effect when it costs something, and the budget is zero or spent.
@@ -263,6 +287,24 @@ mod tests {
         let said =
             |entry: &crate::record::AuditEntry| entry.action.starts_with("goes back to plan");
         assert!(bench.state().audit.values().any(said));
+    }
+
+    #[test]
+    fn plan_made_during_a_rollout_is_applied_after_it() {
+        let mut bench = Bench::in_service();
+        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.event(Event::SetBudget {
+            usd_per_day: Money::from_usd(20.0).unwrap(),
+            alarm_share: None,
+        });
+        assert_ne!(bench.state().rollout.step, Step::Done);
+        let next = bench.plan();
+        assert_eq!(bench.state().rollout.to, None);
+        bench.pass(20);
+        assert_eq!(
+            (bench.state().rollout.to, bench.state().rollout.step),
+            (Some(next), Step::Done)
+        );
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Round-trip times come first: of every pair of places that could be neighbours on a path, and
 //! more often of the legs that flows use or could use next, so that a plan is stale within a minute
 //! when one of them changes. Rate tests follow, of the legs that the plan in effect and the newest
-//! use and of the direct paths of their flows, one at a time for each host at either end, and within
-//! bytes of a day: not of those whose rate connections confirm (`passive`), and at once of those
-//! whose rate misled (`take_back`). The times of repetition are
+//! use and of the direct paths of their flows, one at a time for each host at either end, and
+//! within bytes of a day: not of those whose rate connections confirm (`passive`), and at once of
+//! those whose rate misled (`take_back`). The times of repetition are
 //! spread by a hash, so that hosts that joined together do not measure together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,15 +37,12 @@ pub const LOST_AFTER: Duration = Duration::from_secs(60);
 /// The same for a round-trip time. Chosen: a leg is probed again within a minute also when an
 /// answer was lost.
 const RTT_LOST_AFTER: Duration = Duration::from_secs(30);
-/// Shortest and longest time of a rate test, and between them the round trips that it takes. Chosen:
-/// as `tradewind probe rate`; twelve for slow start to a window of 16 MB and more, and twice as many
-/// for the steady part; and the longest path on Earth fits in.
+/// Shortest and longest time of a rate test, and between them the round trips that it takes.
+/// Chosen: as `tradewind probe rate`; twelve for slow start to a window of 16 MB and more, and
+/// twice as many for the steady part; and the longest path on Earth fits in.
 const RATE_TEST_LEAST: Duration = Duration::from_secs(5);
 const RATE_TEST_MOST: Duration = Duration::from_secs(15);
 const RATE_TEST_ROUND_TRIPS: u32 = 36;
-/// Least time between two rate tests of a leg, whatever contradicts the first. Chosen: connections
-/// that contradict each test do not soon use up the bytes of a day.
-const RETEST_AFTER: Duration = Duration::from_secs(600);
 /// Successive reports that contradict a rate before it is measured again. Chosen: one is noise.
 pub(crate) const DOUBTS: u32 = 2;
 /// Most probes of round-trip times in one answer. Chosen: a host measures at most so many paths at
@@ -241,14 +238,9 @@ impl<'a> Schedule<'a> {
     /// Returns whether the rate of a leg is due; its round-trip time must be known.
     fn is_rate_due(&self, to: &SiteId) -> bool {
         let ends = (self.from.clone(), to.clone());
-        let is_doubted = self.state.doubts.get(&ends).is_some_and(|doubt| doubt.reports >= DOUBTS);
         let is_fresh = self.state.rate_tests.get(&ends).is_some_and(|test| {
-            let lasts = match is_doubted {
-                true if test.is_passive => Duration::ZERO,
-                true => RETEST_AFTER,
-                false => RATE_EVERY,
-            };
-            u128::from(self.now.abs_diff(test.unix_ms)) < lasts.as_millis()
+            u128::from(self.now.abs_diff(test.unix_ms)) < RATE_EVERY.as_millis()
+                && !is_doubted(self.state, &self.from, to)
                 && self.misled.get(&ends).is_none_or(|since| *since < test.unix_ms)
         });
         let is_new = self.tested.contains(to);
@@ -386,6 +378,12 @@ fn rate_test(rtt: Duration) -> Duration {
 /// Returns the bytes of a rate test at this rate.
 fn test_bytes(mbps: f64, duration: Duration) -> u64 {
     (mbps * 1e6 / 8.0 * duration.as_secs_f64()) as u64
+}
+
+/// Returns whether connections have contradicted the rate of a leg in successive reports.
+pub(crate) fn is_doubted(state: &State, source: &SiteId, destination: &SiteId) -> bool {
+    let doubt = state.doubts.get(&(source.clone(), destination.clone()));
+    doubt.is_some_and(|doubt| doubt.reports >= DOUBTS)
 }
 
 /// Returns the bytes that rate tests may still carry today.

@@ -1,6 +1,6 @@
 //! Why a new plan should be made, in plain words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, SiteId, Timestamp, time};
@@ -68,14 +68,19 @@ fn declared(state: &State, plan: &PlanRecord) -> Vec<String> {
     reasons
 }
 
-/// Returns what was measured otherwise since the plan was made, or not again for too long.
+/// Returns what was measured otherwise since the plan was made, or not again for too long: between
+/// its places, and on the paths of the plan that was in effect.
 fn measured(state: &State, now: u64, plan: &PlanRecord) -> Vec<String> {
     let current = knowledge::current(state, now);
     let current: BTreeMap<(&SiteId, &SiteId), &LegMeasurement> =
         current.iter().map(|leg| ((&leg.source, &leg.destination), leg)).collect();
     let paths = legs_of_paths(plan);
     let mut reasons = Vec::new();
-    for old in &plan.measurements {
+    let mut seen = BTreeSet::new();
+    for old in plan.measurements.iter().chain(&plan.measurements_in_effect) {
+        if !seen.insert((&old.source, &old.destination)) {
+            continue;
+        }
         let name = format!("{} -> {}", old.source, old.destination);
         let Some(new) = current.get(&(&old.source, &old.destination)) else { continue };
         reasons.extend(changed(old, new).map(|what| format!("{name}: {what}")));

@@ -195,6 +195,21 @@ impl State {
                     Arc::make_mut(&mut self.audit).pop_first();
                 }
             }
+            Record::Seen(seen) => {
+                Arc::make_mut(&mut self.seen).insert(seen.host.clone(), seen);
+            }
+            Record::Probing(probing) => match probing.probe {
+                Some(_) => drop(Arc::make_mut(&mut self.probing).insert(probing.id, probing)),
+                None => drop(Arc::make_mut(&mut self.probing).remove(&probing.id)),
+            },
+            Record::Watching(watching) => self.watching = Some(watching),
+            other => self.apply_traffic(other),
+        }
+    }
+
+    /// Takes in a record that follows from traffic.
+    fn apply_traffic(&mut self, record: Record) {
+        match record {
             Record::Batch(batch) => {
                 Arc::make_mut(&mut self.batches).insert(batch.host.clone(), batch);
             }
@@ -218,14 +233,7 @@ impl State {
             Record::Window(window) => {
                 Arc::make_mut(&mut self.windows).insert(window.flow.clone(), window);
             }
-            Record::Seen(seen) => {
-                Arc::make_mut(&mut self.seen).insert(seen.host.clone(), seen);
-            }
-            Record::Probing(probing) => match probing.probe {
-                Some(_) => drop(Arc::make_mut(&mut self.probing).insert(probing.id, probing)),
-                None => drop(Arc::make_mut(&mut self.probing).remove(&probing.id)),
-            },
-            Record::Watching(watching) => self.watching = Some(watching),
+            _ => unreachable!("`apply` takes the others in"),
         }
     }
 

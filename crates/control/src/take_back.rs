@@ -1,12 +1,14 @@
 //! Paths that measure worse than predicted, which are taken back from their flows.
 //!
 //! The sessions of a flow over its path in effect are judged window by window: their times by what
-//! is predicted for their sizes of what is measured now, and by those of the control arm. A leg that
-//! is measured to be slower makes the plan stale, and is no reason to take its path back. What slows direct sessions
-//! of a size as well, such as an application that waits, is no fault of the path; nor is what
-//! sessions at the same time take from each other. After two bad windows the flow goes direct, the
-//! rates of the path's legs count no more until they are measured again, and no plan has the path
-//! for an hour, unless a leg is found to be slower before: then the planner knows better.
+//! is predicted for their sizes of what is measured now, and by those of the control arm. A leg
+//! that is measured to be slower makes the plan stale, and is no reason to take its path back. What
+//! slows direct sessions of a size as well, such as an application that waits, is no fault of the
+//! path; nor is what sessions at the same time take from each other.
+//!
+//! After two bad windows the flow goes direct, the rates of the path's legs count no more until
+//! they are measured again, and no plan has the path for an hour, unless a leg is found to be
+//! slower before: then the planner knows better.
 
 use std::collections::{BTreeMap, BTreeSet};
 

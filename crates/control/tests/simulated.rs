@@ -4,6 +4,8 @@
 
 mod simulation;
 
+use simulation::scenarios;
+
 /// Seeds of this test. `make test-long` runs 1,000.
 const SEEDS: u64 = 6;
 
@@ -14,6 +16,26 @@ fn control_plane_converges_and_never_takes_a_path_away() {
     assert!(outcomes.iter().map(|outcome| outcome.rollouts).sum::<usize>() > 2 * SEEDS as usize);
     assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<usize>() > 2 * SEEDS as usize);
     assert!(outcomes.iter().any(|outcome| outcome.plans > 3));
+}
+
+#[test]
+fn planted_measurement_is_taken_back() {
+    scenarios::planted_measurement_is_taken_back();
+}
+
+#[test]
+fn slowed_leg_moves_flows_within_a_minute() {
+    scenarios::slowed_leg_moves_flows_within_a_minute();
+}
+
+#[test]
+fn noise_moves_no_flows() {
+    scenarios::noise_moves_no_flows();
+}
+
+#[test]
+fn spent_budget_stops_all_until_the_next_day() {
+    scenarios::spent_budget_stops_all_until_the_next_day();
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
-use tradewind_control::{Answer, Event, Refusal};
+use tradewind_control::{Answer, Controller, Event, Refusal};
 use tradewind_plan::solver::{self, Executor, best_of};
 use tradewind_plan::{Limits, Plan, Problem, verify};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::Duration;
 
 use crate::answer;
-use crate::engine::{Engine, Failure};
+use crate::engine::Engine;
 use crate::listener::stopped;
 
 /// Longest time for one plan. Chosen: a plan of 1,000 flows comes close to its bound in half of it.
@@ -76,12 +76,14 @@ impl Planner {
     }
 
     async fn make(&self, engine: &Engine) -> Result<u64, answer::Problem> {
-        let problem = engine.read(|controller| controller.problem(unix_now())).await?;
+        let state = engine.read(|controller| controller.state().clone()).await;
         let executor = Arc::clone(&self.0.executor);
-        let solved = tokio::task::spawn_blocking(move || solve(&problem, executor.as_ref())).await;
-        let plan = solved
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-            .map_err(|problem| Failure::Refused(Refusal::Conflict(problem)))?;
+        let make = move || {
+            let problem = Controller::problem_of(&state, unix_now())?;
+            solve(&problem, executor.as_ref()).map_err(Refusal::Conflict)
+        };
+        let made = tokio::task::spawn_blocking(make).await;
+        let plan = made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
         match engine.handle(Event::Planned(plan)).await? {
             Answer::Planned(number) => Ok(number),
             other => Err(answer::unexpected(&other)),

@@ -1,7 +1,9 @@
 //! The whole controller over sockets: agents by their own small client, operators by
 //! [`Client`] and by hand.
 
-use std::io::{BufRead as _, Read as _, Write as _};
+mod observing;
+
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,7 +14,6 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tradewind_control::Invite;
 use tradewind_control::message::{
@@ -26,15 +27,14 @@ use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Tls;
 use tradewind_units::{Money, Ratio};
 
-use crate::changes::Kind;
 use crate::engine::millis;
 use crate::folder::{Access, Folder, Settings};
 use crate::server::{Server, Stopper};
 use crate::store;
 use crate::testing::TestFolder;
 use crate::view::{
-    Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts,
-    InviteAnswer, InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+    Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
+    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
 };
 use crate::{Client, ClientError};
 
@@ -265,110 +265,6 @@ fn long_poll_is_answered_by_a_change_and_by_the_end() {
     };
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(error_of(&body).contains("EPOCH.VERSION"));
-}
-
-/// A listener for events.
-struct Listener(std::io::BufReader<std::net::TcpStream>);
-
-impl Listener {
-    /// Listens, and returns the status line.
-    fn new(running: &Running, token: &str) -> (String, Self) {
-        let mut stream = std::net::TcpStream::connect(running.api).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let request = format!(
-            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut listener = Self(std::io::BufReader::new(stream));
-        (listener.line(), listener)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn next(&mut self) -> Change {
-        while self.line() != "event: change" {}
-        serde_json::from_str(self.line().strip_prefix("data: ").unwrap()).unwrap()
-    }
-}
-
-#[test]
-fn listener_is_told_of_changes() {
-    let place = TestFolder::new("events");
-    let running = Running::new(&place);
-    let reader = running.folder.reader().unwrap().token;
-    assert_eq!(Listener::new(&running, "wrong").0, "HTTP/1.1 401 Unauthorized");
-    let (status, mut listener) = Listener::new(&running, reader.secret());
-    assert_eq!(status, "HTTP/1.1 200 OK");
-    let first = listener.next();
-    assert_eq!(first.kinds.len(), 7, "{first:?}");
-    let _: FlowView = running.client().put("/v1/flows/backup", &flow()).unwrap();
-    let mut kinds = Vec::new();
-    let mut version = first.version;
-    while !(kinds.contains(&Kind::Flows) && kinds.contains(&Kind::Audit)) {
-        let change = listener.next();
-        assert!(change.version > version, "{change:?}");
-        (version, kinds) = (change.version, [kinds, change.kinds].concat());
-    }
-    assert!(!kinds.contains(&Kind::Settings), "{kinds:?}");
-    // In time, each listener is let in or told to come back; the others are not disturbed.
-    let more: Vec<_> = (0..64).map(|_| Listener::new(&running, reader.secret())).collect();
-    let refused = "HTTP/1.1 503 Service Unavailable";
-    assert_eq!(more.iter().filter(|(status, _)| status == refused).count(), 1);
-    let invite = running.invite(gateway());
-    assert_eq!(Agent::new(1, &running).join(&invite).0, StatusCode::OK);
-    while !listener.next().kinds.contains(&Kind::Hosts) {}
-    drop(more);
-    running.stopper.stop();
-    let mut rest = String::new();
-    listener.0.read_to_string(&mut rest).unwrap();
-}
-
-#[test]
-fn metrics_tell_of_work_and_state() {
-    let place = TestFolder::new("metrics-port");
-    let running = Running::new(&place);
-    let invite = running.invite(gateway());
-    assert_eq!(Agent::new(1, &running).join(&invite).0, StatusCode::OK);
-    let folder = running.end();
-    let file = folder.as_ref().join("controller.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("{text}metrics = \"127.0.0.1:0\"\n")).unwrap();
-    let running = Running::of(folder);
-    let agent = Agent::new(1, &running);
-    let report = Report { schema_version: SCHEMA_VERSION, ..Report::default() };
-    assert_eq!(agent.report(&report).0, StatusCode::OK);
-    running.client().post::<Status>("/v1/plans", &serde_json::json!({})).unwrap_err();
-    let ask = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(running.metrics.unwrap()).unwrap();
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    assert!(ask("/healthz").starts_with("HTTP/1.1 200"));
-    assert!(ask("/readyz").starts_with("HTTP/1.1 200"));
-    let metrics = ask("/metrics");
-    let value = |name: &str| -> f64 {
-        let line =
-            metrics.lines().find(|line| line.starts_with(&format!("tradewind_controller_{name} ")));
-        let line = line.unwrap_or_else(|| panic!("{name} is not in\n{metrics}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
-    assert_eq!((value("reports_total"), value("flows")), (1.0, 0.0));
-    assert_eq!(value("hosts{state=\"behind\"}"), 1.0);
-    assert_eq!((value("rollout_step"), value("plans_total")), (2.0, 0.0));
-    assert_eq!((value("plans_failed_total"), value("stale_reasons")), (1.0, 0.0));
-    assert_eq!((value("budget_usd"), value("spent_today_usd")), (0.0, 0.0));
-    assert_eq!((value("probed_today_bytes"), value("plans_seconds_total")), (0.0, 0.0));
-    assert!(value("decisions_total") >= 2.0 && value("decisions_seconds_total") > 0.0);
-    assert!(value("store_writes_total") <= value("decisions_total"));
-    assert!(value("store_writes_seconds_total") >= 0.0);
 }
 
 #[test]
@@ -671,88 +567,9 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     assert!(explanation.is_over_relays && explanation.path.hosts == view.path, "{explanation:?}");
     assert_eq!(explanation.path.legs.len(), 2);
     assert!(client.get::<Explained>("/v1/flows/none/explain").is_err());
-    answers_are_as_documented(&running);
+    observing::answers_are_as_documented(&running);
     let measured: Measurements = client.get("/v1/measurements").unwrap();
     assert!(measured.legs.len() >= 3, "{measured:?}");
     let history: History = client.get("/v1/measurements/office/192.0.2.7").unwrap();
     assert_eq!(history.measured[0].rtt_min_ms, 200.0);
-}
-
-/// Checks the answer of each request that only reads against the API's own document.
-fn answers_are_as_documented(running: &Running) {
-    let client = running.client_of(running.folder.reader().unwrap());
-    let document: Value = client.get("/v1/openapi.json").unwrap();
-    let mut checked = 0;
-    for (path, item) in document["paths"].as_object().unwrap() {
-        let Some(schema) = item["get"]["responses"]["200"]["content"].get("application/json")
-        else {
-            continue;
-        };
-        let asked = path
-            .replace("flows/{id}", "flows/backup")
-            .replace("{number}", "newest")
-            .replace("{from}", "office")
-            .replace("{to}", "192.0.2.7");
-        let answer: Value = client.get(&asked).unwrap();
-        check(&document, &schema["schema"], &answer);
-        let unlike = serde_json::json!({ "schema_version": "one", "openapi": 3 });
-        if path != "/v1/openapi.json" {
-            assert!(!is_valid(&document, &schema["schema"], &unlike), "{path} allows anything");
-        }
-        checked += 1;
-    }
-    assert_eq!(checked, 12);
-    let request = serde_json::to_value(flow()).unwrap();
-    let put = &document["paths"]["/v1/flows/{id}"]["put"];
-    check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);
-    let error = client.get::<Value>("/v1/flows/none").unwrap_err().to_string();
-    let error = serde_json::json!({ "error": error });
-    check(&document, &put["responses"]["default"]["content"]["application/json"]["schema"], &error);
-}
-
-/// Returns a validator of a schema of the document.
-fn validator(document: &Value, schema: &Value) -> jsonschema::Validator {
-    let mut schema = schema.clone();
-    schema["components"] = document["components"].clone();
-    jsonschema::validator_for(&schema).unwrap()
-}
-
-fn is_valid(document: &Value, schema: &Value, value: &Value) -> bool {
-    validator(document, schema).is_valid(value)
-}
-
-fn check(document: &Value, schema: &Value, value: &Value) {
-    let validator = validator(document, schema);
-    let errors: Vec<String> = validator
-        .iter_errors(value)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?} in {value:#}");
-}
-
-#[test]
-fn each_route_is_documented_and_needs_a_token() {
-    let place = TestFolder::new("openapi");
-    let running = Running::new(&place);
-    let document: Value = running.client().get("/v1/openapi.json").unwrap();
-    let mut count = 0;
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for method in item.as_object().unwrap().keys() {
-            let request = format!("{} {path} HTTP/1.1", method.to_ascii_uppercase());
-            let request = request.replace(['{', '}'], "");
-            let ask = |headers: &str| {
-                running.raw(&format!(
-                    "{request}\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
-                ))
-            };
-            assert_eq!(ask("").0, "HTTP/1.1 401 Unauthorized", "{request}");
-            if path != "/v1/events" {
-                let token = running.folder.admin().unwrap().token;
-                let (status, body) = ask(&format!("Authorization: Bearer {}\r\n", token.secret()));
-                assert!(!status.contains("405") && !body.contains("no such path"), "{request}");
-            }
-            count += 1;
-        }
-    }
-    assert!(count > 20, "{count}");
 }

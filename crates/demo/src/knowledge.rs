@@ -1,15 +1,10 @@
-//! The planner's input: legs derived from probe reports and nothing else.
-//!
-//! A leg whose rate was measured carries that rate. The rate of any other leg is estimated
-//! optimistically: its window over its round-trip time, at most a relay's cap per connection, and
-//! at most the rate that its site's access was measured to carry. Optimism makes the planner ask
-//! for the measurements that could change the plan, and for no others (see [`super::choose`]).
+//! What the probes have measured so far, and the planner's legs from it: those that a controller
+//! derives ([`tradewind_control::knowledge`]), at most as fast as a relay's cap per connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_model::leg::{DEFAULT_WINDOW, RELAY_TO_RELAY_WINDOW};
+use tradewind_control::knowledge;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
-use tradewind_model::{Leg, ModelError};
 use tradewind_plan::{Legs, Place};
 use tradewind_probe::window::BoundBy;
 use tradewind_probe::{RateReport, RttReport};
@@ -18,14 +13,10 @@ use tradewind_units::{Bandwidth, Bytes, RegionId, SiteId, UnitError, time};
 use super::measure::{Pair, RateTest};
 use crate::report::MeasuredLeg;
 
-/// The share of the window's limit below which something else bound a measured rate. Chosen: beyond
-/// a probe's own error.
-const CLEARLY_BELOW: f64 = 0.9;
-
 /// All measurements so far.
 pub(super) struct Knowledge {
     sites: BTreeSet<SiteId>,
-    regions: Vec<RegionId>,
+    regions: BTreeSet<RegionId>,
     per_connection: Bandwidth,
     rtts: BTreeMap<Pair, RttReport>,
     rates: BTreeMap<Pair, RateReport>,
@@ -41,7 +32,7 @@ impl Knowledge {
     ) -> Self {
         Self {
             sites: sites.iter().cloned().collect(),
-            regions: regions.to_vec(),
+            regions: regions.iter().cloned().collect(),
             per_connection,
             rtts,
             rates: BTreeMap::new(),
@@ -80,7 +71,9 @@ impl Knowledge {
     /// largest useful rate. A leg between relays need not carry more than any site was measured to
     /// send or receive.
     pub(super) fn test(&self, pair: &Pair) -> Result<RateTest, KnowledgeError> {
-        let expected = self.leg(pair, self.window())?.rate();
+        let unknown = || KnowledgeError::NoRtt(pair.clone());
+        let leg = self.legs()?.remove(&(self.place(&pair.0), self.place(&pair.1)));
+        let expected = leg.ok_or_else(unknown)?.rate();
         let max_rate = if self.is_between_relays(pair) {
             let of_sites = self.rates.iter().filter(|(pair, _)| !self.is_between_relays(pair));
             of_sites.filter_map(|(_, report)| report.rate()).max()
@@ -98,105 +91,44 @@ impl Knowledge {
     /// Returns every leg that a path could have: between sites, from and to relays, and between
     /// relays.
     pub(super) fn legs(&self) -> Result<Legs, KnowledgeError> {
-        let window = self.window();
-        let mut legs = Legs::new();
-        for pair in self.rtts.keys() {
-            let ends = [&pair.0, &pair.1].map(|place| self.place(place));
-            let [Some(from), Some(to)] = ends else { continue };
-            let leg = self.leg(pair, window)?;
-            legs.insert((from, to), leg);
-        }
-        Ok(legs)
+        let known = self.rtts.iter().filter(|((from, to), _)| self.is_known(from, to));
+        let measured = known.map(|(pair, rtt)| self.measurement(pair, rtt));
+        let measured = measured.collect::<Result<Vec<_>, _>>()?;
+        let legs = knowledge::legs(&measured, &self.regions).into_iter();
+        Ok(legs
+            .map(|(ends, leg)| (ends, leg.capped_per_connection_at(self.per_connection)))
+            .collect())
     }
 
-    /// Returns one leg from the measurements so far; see the module's documentation.
-    fn leg(&self, pair: &Pair, site_window: Bytes) -> Result<Leg, KnowledgeError> {
-        let rtt = self.rtt(pair)?;
-        let window = if self.is_between_relays(pair) { RELAY_TO_RELAY_WINDOW } else { site_window };
-        let template =
-            Leg::new(rtt.min).with_window(window).capped_per_connection_at(self.per_connection);
-        let measurement = LegMeasurement {
+    fn measurement(&self, pair: &Pair, rtt: &RttReport) -> Result<LegMeasurement, KnowledgeError> {
+        Ok(LegMeasurement {
             source: pair.0.clone(),
             destination: pair.1.clone(),
-            rtt,
+            rtt: RttSummary {
+                min: rtt.rtt_min()?,
+                median: time::duration_from_millis(rtt.rtt_median_ms)?,
+                spread: time::duration_from_millis(rtt.rtt_spread_ms)?,
+                count: rtt.samples,
+            },
             rate: self.rates.get(pair).and_then(rate_summary),
             method: Method::Tcp,
             measured_at_unix_ms: None,
-        };
-        let leg = measurement.leg(template);
-        if measurement.rate.is_some() {
-            return Ok(leg);
-        }
-        Ok(self.access_caps(pair)?.fold(leg, Leg::capped_at))
-    }
-
-    fn rtt(&self, pair: &Pair) -> Result<RttSummary, KnowledgeError> {
-        let report = self.rtts.get(pair).ok_or_else(|| KnowledgeError::NoRtt(pair.clone()))?;
-        Ok(RttSummary {
-            min: report.rtt_min()?,
-            median: time::duration_from_millis(report.rtt_median_ms)?,
-            spread: time::duration_from_millis(report.rtt_spread_ms)?,
-            count: report.samples,
         })
     }
 
-    /// Returns the window of a site's connections: the median over tests that the window bound,
-    /// else the paper's.
-    fn window(&self) -> Bytes {
-        let bound = |report: &&RateReport| report.window.bound_by == BoundBy::Window;
-        let mut seen: Vec<Bytes> = self
-            .rates
-            .iter()
-            .filter(|(pair, _)| self.sites.contains(&pair.0) || self.sites.contains(&pair.1))
-            .map(|(_, report)| report)
-            .filter(bound)
-            .map(|report| Bytes::new(report.window_effective_bytes))
-            .collect();
-        seen.sort();
-        seen.get(seen.len() / 2).copied().unwrap_or(DEFAULT_WINDOW)
+    /// Returns whether both are sites or regions of the scenario.
+    fn is_known(&self, from: &SiteId, to: &SiteId) -> bool {
+        [from, to].into_iter().all(|name| self.sites.contains(name) || self.region(name).is_some())
     }
 
-    /// Returns the rates that the access of a pair's sites was measured to carry, for sites where
-    /// something else than the window bound a test.
-    fn access_caps(&self, pair: &Pair) -> Result<impl Iterator<Item = Bandwidth>, KnowledgeError> {
-        let window = self.window();
-        let mut caps = Vec::new();
-        for (site, end_of) in [(&pair.0, source_of as EndOf), (&pair.1, destination_of as EndOf)] {
-            if !self.sites.contains(site) {
-                continue;
-            }
-            let mut best: Option<Bandwidth> = None;
-            let mut bound = false;
-            for (measured, report) in self.rates.iter().filter(|(other, _)| end_of(other) == site) {
-                let Some(rate) = report.rate() else { continue };
-                let window_limit =
-                    Leg::new(self.rtt(measured)?.min).with_window(window).window_limit();
-                bound |= rate < window_limit.scaled(CLEARLY_BELOW);
-                best = best.max(Some(rate));
-            }
-            caps.extend(best.filter(|_| bound));
-        }
-        Ok(caps.into_iter())
+    fn region(&self, name: &SiteId) -> Option<&RegionId> {
+        self.regions.iter().find(|region| region.as_str() == name.as_str())
     }
 
-    fn place(&self, name: &SiteId) -> Option<Place> {
-        if self.sites.contains(name) {
-            return Some(Place::Site(name.clone()));
-        }
-        let region = self.regions.iter().find(|region| region.as_str() == name.as_str())?;
-        Some(Place::Relay(region.clone()))
+    fn place(&self, name: &SiteId) -> Place {
+        let region = self.region(name).cloned();
+        region.map_or_else(|| Place::Site(name.clone()), Place::Relay)
     }
-}
-
-/// A function that selects one end of a pair.
-type EndOf = fn(&Pair) -> &SiteId;
-
-fn source_of(pair: &Pair) -> &SiteId {
-    &pair.0
-}
-
-fn destination_of(pair: &Pair) -> &SiteId {
-    &pair.1
 }
 
 /// Returns the planner's view of a rate test: `None` if the rate still grew, because that is only a
@@ -224,7 +156,4 @@ pub enum KnowledgeError {
     /// A report has a value out of range.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// The model refused a value.
-    #[error(transparent)]
-    Model(#[from] ModelError),
 }

@@ -1,19 +1,21 @@
 //! A small model of an agent: it keeps its document, runs what that says, measures and reports.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::{
-    Document, DocumentVersion, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult,
-    ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SignedDocument,
+    Arm, Document, DocumentVersion, JoinRequest, PassiveLeg, Probe, ProbeKind, ProbeOutcome,
+    ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
+    SignedDocument, Watched,
 };
-use tradewind_control::record::Role;
+use tradewind_control::record::{FlowRecord, Role};
 use tradewind_control::{Event, InviteSecret};
 use tradewind_desired::{Hop, Route};
 use tradewind_grant::{Destination, IdentityKey, PublicIdentity};
-use tradewind_units::HostId;
+use tradewind_units::{FlowId, HostId, RelayId, SiteId};
 
-use super::world::{self, Place};
+use super::world::{self, Conditions, Place, Random};
 
 /// Time that processes take to start.
 const STARTS_IN: u64 = 2000;
@@ -34,6 +36,26 @@ pub(super) struct Agent {
     connected_at: u64,
     report_at: u64,
     results: Vec<ProbeResult>,
+    /// The run of the agent, and the number of its next batch.
+    run: (u64, u64),
+    /// The batch that waits to be acknowledged.
+    pub(super) pending: Option<Pending>,
+    /// Sessions of which the controller must know, and can know at most.
+    pub(super) counted: (u64, u64),
+}
+
+/// A batch of sessions that waits to be acknowledged.
+pub(super) struct Pending {
+    batch: SessionBatch,
+    /// The least and the most sessions that the controller could take of it when it was sent.
+    taken: (u64, u64),
+}
+
+impl Pending {
+    /// Returns the most sessions that the controller can know of it.
+    pub(super) const fn most(&self) -> u64 {
+        self.taken.1
+    }
 }
 
 impl Agent {
@@ -52,6 +74,9 @@ impl Agent {
             connected_at: 0,
             report_at: 0,
             results: Vec::new(),
+            run: (u64::from(number), 1),
+            pending: None,
+            counted: (0, 0),
         }
     }
 
@@ -72,6 +97,8 @@ impl Agent {
         self.up_at = until;
         self.fetched = None;
         self.results.clear();
+        self.run = (self.run.0 + 100, 1);
+        self.counted.1 += self.pending.take().map_or(0, |pending| pending.taken.1);
     }
 
     pub(super) const fn cut_off(&mut self, until: u64) {
@@ -132,7 +159,7 @@ impl Agent {
         at >= self.report_at
     }
 
-    pub(super) fn report(&self, at: u64) -> Event {
+    pub(super) fn report(&self, at: u64, conditions: &Conditions) -> Event {
         let state = if at >= self.ready_at { ProcessState::Ready } else { ProcessState::Starting };
         let status = |process: &tradewind_control::message::Process| ProcessStatus {
             name: process.name.clone(),
@@ -148,29 +175,109 @@ impl Agent {
             refused: None,
             processes: self.applied.iter().flat_map(|it| &it.processes).map(status).collect(),
             results: self.results.clone(),
-            sessions: None,
-            passive: Vec::new(),
+            sessions: self.pending.as_ref().map(|pending| pending.batch.clone()),
+            passive: self.passive(conditions),
         };
         Event::Report { identity: self.identity(), report }
     }
 
     /// Takes the answer to a report, and measures.
-    pub(super) fn acknowledged(&mut self, at: u64, probes: Vec<Probe>) {
+    pub(super) fn acknowledged(
+        &mut self,
+        at: u64,
+        probes: &[Probe],
+        conditions: &Conditions,
+        random: &mut Random,
+    ) {
+        let taken = self.pending.take().map_or((0, 0), |pending| pending.taken);
+        self.counted = (self.counted.0 + taken.0, self.counted.1 + taken.1);
         self.report_at = if at >= self.ready_at { at + 5000 } else { at + 1000 };
-        self.results = probes.iter().map(|probe| self.measure(at, probe)).collect();
+        let measure = |probe: &Probe| self.measure(at, probe, conditions, random);
+        self.results = probes.iter().map(measure).collect();
         let rates = probes.iter().filter(|probe| matches!(probe.kind, ProbeKind::Rate { .. }));
         assert!(rates.count() <= 1, "one rate test at a time");
     }
 
-    fn measure(&self, at: u64, probe: &Probe) -> ProbeResult {
+    /// Lets sessions of each flow of its gateway end: one over relays, if it has a path, and one
+    /// directly.
+    pub(super) fn carry(&mut self, conditions: &Conditions, random: &mut Random) {
+        let Some(config) = self.gateway.as_ref().filter(|_| self.pending.is_none()) else { return };
+        let mut tallies = Vec::new();
+        for forward in &config.forward {
+            let routes = config.routes.routes_to(&forward.to).1;
+            let hops = routes.first().and_then(|route| match route {
+                Route::Relays(hops) => Some(hops.as_slice()),
+                Route::Direct | Route::Refuse => None,
+            });
+            let flow = forward.flow.clone();
+            let site = |hop: &Hop| {
+                let (region, _) = hop.name.as_str().rsplit_once('-').unwrap();
+                SiteId::new(region).unwrap()
+            };
+            let relays = hops.unwrap_or_default();
+            let arm = if relays.is_empty() { Arm::Other } else { Arm::Control };
+            let paths = [(Arm::Overlay, relays), (arm, &[])];
+            for (arm, hops) in
+                paths.into_iter().filter(|(arm, hops)| *arm != Arm::Overlay || !hops.is_empty())
+            {
+                let from = [self.role.site()].into_iter();
+                let to = [world::destination(&flow, &forward.to)];
+                let places: Vec<SiteId> = from.chain(hops.iter().map(site)).chain(to).collect();
+                let seconds = conditions.seconds(&places) * (0.95 + 0.1 * random.unit());
+                let path = hops.iter().map(|hop| hop.name.clone()).collect();
+                tallies.push(tally(&flow, path, arm, conditions.session_bytes(), seconds));
+            }
+        }
+        let (run, number) = self.run;
+        self.run.1 += 1;
+        let batch = SessionBatch { run, number, tallies };
+        self.pending = Some(Pending { batch, taken: (u64::MAX, 0) });
+    }
+
+    /// Notes that the batch is sent to a controller that knows these flows.
+    pub(super) fn sends(&mut self, flows: &BTreeMap<FlowId, FlowRecord>) {
+        if let Some(pending) = &mut self.pending {
+            let tallies = pending.batch.tallies.iter();
+            let known = tallies.filter(|tally| flows.contains_key(&tally.flow));
+            let count = known.map(|tally| tally.sessions).sum::<u64>();
+            pending.taken = (pending.taken.0.min(count), pending.taken.1.max(count));
+        }
+    }
+
+    /// Returns what its connections show: the true rates.
+    fn passive(&self, conditions: &Conditions) -> Vec<PassiveLeg> {
         let from = self.role.site();
-        let rtt = world::rtt_ms(&from, &probe.to);
+        let leg = |watched: &Watched| PassiveLeg {
+            to: watched.site.clone(),
+            rate_mbps: Some(conditions.claimed_mbps(&from, &watched.site)),
+            connections: 1,
+            retransmitted: None,
+            rtt_ms: None,
+            bytes: 1_000_000,
+        };
+        self.applied.iter().flat_map(|document| &document.watched).map(leg).collect()
+    }
+
+    fn measure(
+        &self,
+        at: u64,
+        probe: &Probe,
+        conditions: &Conditions,
+        random: &mut Random,
+    ) -> ProbeResult {
+        let from = self.role.site();
+        let rtt = conditions.rtt_ms(&from, &probe.to);
+        let mut sample = || rtt * (1.0 + conditions.jitter * (2.0 * random.unit() - 1.0));
         let outcome = match probe.kind {
             ProbeKind::Rtt { samples, .. } => {
-                ProbeOutcome::Rtt { min_ms: rtt, median_ms: rtt, spread_ms: 0.5, samples }
+                let mut times: Vec<f64> = (0..samples).map(|_| sample()).collect();
+                times.sort_by(f64::total_cmp);
+                let (min_ms, median_ms) = (times[0], times[times.len() / 2]);
+                let spread_ms = times[times.len() * 9 / 10] - times[times.len() / 10] + 0.5;
+                ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples }
             }
             ProbeKind::Rate { connections, max_rate_mbps, .. } => ProbeOutcome::Rate {
-                rate_mbps: world::rate_mbps(&from, &probe.to).min(max_rate_mbps.unwrap()),
+                rate_mbps: conditions.claimed_mbps(&from, &probe.to).min(max_rate_mbps.unwrap()),
                 connections,
                 window_bytes: None,
                 retransmitted: None,
@@ -208,5 +315,23 @@ impl Agent {
             Some(next) => covers(&config.policy.next_hops, &Destination::Address(next)),
             None => covers(&config.policy.destinations, to),
         }
+    }
+}
+
+/// Returns the tally of one session, which goes up.
+fn tally(flow: &FlowId, path: Vec<RelayId>, arm: Arm, bytes: u64, seconds: f64) -> SessionTally {
+    let log = seconds.ln();
+    SessionTally {
+        flow: flow.clone(),
+        path,
+        arm,
+        size_class: bytes.ilog2() as u8,
+        sessions: 1,
+        failed: 0,
+        bytes_up: bytes,
+        bytes_down: 0,
+        seconds,
+        log_seconds: log,
+        log_seconds_squared: log * log,
     }
 }

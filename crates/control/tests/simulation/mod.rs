@@ -2,6 +2,7 @@
 //! agents that are killed, partitions, jumps of the controller's clock, and an operator.
 
 mod agent;
+pub(crate) mod scenarios;
 mod store;
 mod world;
 
@@ -13,9 +14,9 @@ use tradewind_plan::Limits;
 use tradewind_plan::solver::{TwoProxy, solve};
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money};
 
-use agent::Agent;
+use agent::{Agent, Pending};
 use store::Server;
-use world::{GATEWAYS, RELAYS, Random};
+use world::{Conditions, GATEWAYS, RELAYS, Random};
 
 /// Seconds with faults, without any after that, and at the end without operator and planner.
 const FAULTY: u64 = 400;
@@ -72,6 +73,9 @@ struct Simulation {
     random: Random,
     is_calm: bool,
     is_quiet: bool,
+    /// False if the operator does nothing by chance.
+    operates: bool,
+    conditions: Conditions,
     server: Server,
     agents: Vec<Agent>,
     acknowledged: Acknowledged,
@@ -93,6 +97,8 @@ impl Simulation {
             random,
             is_calm: false,
             is_quiet: false,
+            operates: true,
+            conditions: Conditions::default(),
             server,
             agents,
             acknowledged,
@@ -105,7 +111,7 @@ impl Simulation {
         self.faults(at);
         self.invite_and_join(at);
         let acts = self.random.one_in(if self.is_calm { 60 } else { 10 });
-        if acts && !self.is_quiet {
+        if acts && self.operates && !self.is_quiet {
             self.operate(at);
         }
         self.event(at, &Event::Tick);
@@ -246,9 +252,12 @@ impl Simulation {
         if !agent.should_report(at) {
             return;
         }
-        let event = agent.report(at);
+        agent.carry(&self.conditions, &mut self.random);
+        agent.sends(&self.server.state().flows);
+        let event = agent.report(at, &self.conditions);
         if let Some(Answer::Reported(answer)) = self.event(at, &event) {
-            self.agents[index].acknowledged(at, answer.probes);
+            let agent = &mut self.agents[index];
+            agent.acknowledged(at, &answer.probes, &self.conditions, &mut self.random);
         }
     }
 
@@ -306,6 +315,20 @@ impl Simulation {
             assert_eq!(state.seen[host].applied, newest, "seed {seed}: {host}");
         }
         self.check_acknowledged();
+        self.check_sessions();
+    }
+
+    /// Checks that the sessions of each acknowledged batch count once, and those of others once at
+    /// most.
+    fn check_sessions(&self) {
+        let waiting = |agent: &Agent| agent.pending.as_ref().map_or(0, Pending::most);
+        let least: u64 = self.agents.iter().map(|agent| agent.counted.0).sum();
+        let most: u64 = self.agents.iter().map(|agent| agent.counted.1 + waiting(agent)).sum();
+        let tallies = self.server.state().sessions.values().flatten();
+        let counted: u64 = tallies.map(|tally| tally.sessions).sum();
+        let seed = self.seed;
+        assert!((least..=most).contains(&counted), "seed {seed}: {least} {counted} {most}");
+        assert!(least > 0, "seed {seed}");
     }
 
     /// Checks that all that the operator was told to be done is so.

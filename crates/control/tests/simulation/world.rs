@@ -1,7 +1,11 @@
 //! Places, the figures of the paths between them, flows, and chance.
 
 use tradewind_control::record::{FlowRecord, Role};
-use tradewind_units::{FlowId, RegionId, RelayTypeId, SiteId};
+use tradewind_grant::Destination;
+use tradewind_model::fct::path_fct;
+use tradewind_model::leg::{DEFAULT_WINDOW, RELAY_TO_RELAY_WINDOW};
+use tradewind_model::{Leg, StartUp};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, RelayTypeId, SiteId};
 
 use super::gigabytes;
 
@@ -55,9 +59,67 @@ pub(super) fn rtt_ms(from: &SiteId, to: &SiteId) -> f64 {
     2.0 + (position(from) - position(to)).abs() * detour
 }
 
-/// Returns the rate that a test finds.
+/// Returns the rate of a leg.
 pub(super) fn rate_mbps(from: &SiteId, to: &SiteId) -> f64 {
     (20_000.0 / rtt_ms(from, to)).min(900.0)
+}
+
+/// What differs from the world as it should be.
+#[derive(Default)]
+pub(super) struct Conditions {
+    /// The share by which round-trip times vary, each time anew.
+    pub(super) jitter: f64,
+    /// A leg with the factors of its true round-trip time and rate, and of the rate that its
+    /// sender claims.
+    pub(super) leg: Option<Changed>,
+    /// Bytes of a session, if not three megabytes.
+    pub(super) bytes: Option<u64>,
+}
+
+pub(super) struct Changed {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    pub(super) rtt: f64,
+    pub(super) rate: f64,
+    pub(super) claimed: f64,
+}
+
+impl Conditions {
+    fn changed(&self, from: &SiteId, to: &SiteId) -> Option<&Changed> {
+        self.leg.as_ref().filter(|leg| leg.from == from.as_str() && leg.to == to.as_str())
+    }
+
+    pub(super) fn rtt_ms(&self, from: &SiteId, to: &SiteId) -> f64 {
+        rtt_ms(from, to) * self.changed(from, to).map_or(1.0, |leg| leg.rtt)
+    }
+
+    fn true_mbps(&self, from: &SiteId, to: &SiteId) -> f64 {
+        rate_mbps(from, to) * self.changed(from, to).map_or(1.0, |leg| leg.rate)
+    }
+
+    /// Returns the rate that the sender of a leg claims to have measured.
+    pub(super) fn claimed_mbps(&self, from: &SiteId, to: &SiteId) -> f64 {
+        self.true_mbps(from, to) * self.changed(from, to).map_or(1.0, |leg| leg.claimed)
+    }
+
+    pub(super) fn session_bytes(&self) -> u64 {
+        self.bytes.unwrap_or(3_000_000)
+    }
+
+    /// Returns the time of a session over these places.
+    pub(super) fn seconds(&self, places: &[SiteId]) -> f64 {
+        let leg = |pair: &[SiteId]| {
+            let (from, to) = (&pair[0], &pair[1]);
+            let is_cloud = |place: &SiteId| place.as_str().starts_with("gcp:");
+            let window =
+                if is_cloud(from) && is_cloud(to) { RELAY_TO_RELAY_WINDOW } else { DEFAULT_WINDOW };
+            let rtt = Duration::from_secs_f64(self.rtt_ms(from, to) / 1000.0);
+            let rate = Bandwidth::from_mbps(self.true_mbps(from, to)).unwrap();
+            Leg::new(rtt).with_window(window).capped_at(rate)
+        };
+        let legs: Vec<Leg> = places.windows(2).map(leg).collect();
+        path_fct(&legs, Bytes::new(self.session_bytes()), StartUp::default()).as_secs_f64()
+    }
 }
 
 /// Returns a flow; each has two variants.
@@ -74,6 +136,13 @@ pub(super) fn flow(number: u64, variant: u64) -> FlowRecord {
     }
 }
 
+/// Returns the site of a flow's destination: that of its variant.
+pub(super) fn destination(flow: &FlowId, to: &Destination) -> SiteId {
+    let number: u64 = flow.as_str().trim_start_matches("flow").parse().unwrap();
+    let variants = [self::flow(number, 0), self::flow(number, 1)];
+    variants.into_iter().find(|flow| flow.to == *to).unwrap().to_site
+}
+
 /// Numbers by chance under a seed (splitmix64).
 pub(super) struct Random(u64);
 
@@ -88,6 +157,11 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % limit
+    }
+
+    /// Returns a number from 0 to 1.
+    pub(super) const fn unit(&mut self) -> f64 {
+        self.below(1 << 32) as f64 / (1_u64 << 32) as f64
     }
 
     pub(super) const fn one_in(&mut self, count: u64) -> bool {

@@ -37,6 +37,7 @@ fn plan(number: u64) -> Record {
         flows: Vec::new(),
         rests_on: Vec::new(),
         measurements: Vec::new(),
+        measurements_in_effect: Vec::new(),
         known_legs: 0,
         budget: None,
     })
