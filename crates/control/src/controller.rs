@@ -1,12 +1,14 @@
 //! The state machine of the controller.
 
+use std::collections::BTreeMap;
+
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::Problem;
-use tradewind_units::{FlowId, Timestamp};
+use tradewind_units::{FlowId, HostId, Timestamp};
 
 pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, unix_ms};
 use crate::explain::Explanation;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::record::Record;
@@ -138,6 +140,13 @@ impl Controller {
     /// When there is no such flow.
     pub fn explain(&self, now: Timestamp, flow: &FlowId) -> Result<Explanation, Refusal> {
         explain::explain(&self.state, now, flow)
+    }
+
+    /// Returns the hosts that each flow passes now; none for a flow that goes direct: by plan, or
+    /// since its path was taken back, or since nothing may be spent.
+    #[must_use]
+    pub fn paths_in_effect(&self, now: Timestamp) -> BTreeMap<&FlowId, Vec<&HostId>> {
+        planning::paths_in_effect(&self.state, unix_ms(now))
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher

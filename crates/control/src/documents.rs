@@ -24,6 +24,7 @@ use crate::knowledge;
 use crate::message::{Document, DocumentVersion, Process, SCHEMA_VERSION, SESSIONS_SOCKET};
 use crate::money;
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Role, Step};
+use crate::rollout;
 use crate::schedule::RESPONDER_PORT;
 use crate::state::State;
 use crate::take_back;
@@ -132,12 +133,16 @@ struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     fn new(state: &'a State, time: Timestamp, keys: &'a Keys) -> Self {
         let rollout = &state.rollout;
-        let numbers = match rollout.step {
+        let now = unix_ms(time);
+        let retiring = rollout.retiring.iter().filter(|it| rollout::retires(state, now, **it));
+        let retiring = retiring.map(|retiring| Some(retiring.plan));
+        let of_rollout = match rollout.step {
             Step::Done => [None, rollout.to],
             Step::Relays | Step::Gateways => [rollout.from, rollout.to],
         };
         let (mut plans, mut problems) = (Vec::new(), Vec::new());
-        for record in numbers.into_iter().flatten().filter_map(|number| state.plans.get(&number)) {
+        let numbers = retiring.filter(|plan| !of_rollout.contains(plan)).chain(of_rollout);
+        for record in numbers.flatten().filter_map(|number| state.plans.get(&number)) {
             match desired(state, record) {
                 Ok(desired) => plans.push(Compiled { record, desired }),
                 Err(problem) => problems.push(format!("plan {}: {problem}", record.number)),

@@ -15,9 +15,9 @@ use crate::draft::unix_ms;
 use crate::event::Refusal;
 use crate::message::ProcessState;
 use crate::planning::{self, HYSTERESIS};
-use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step};
+use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step, TakenPath};
 use crate::state::{SEEN_WITHIN, State};
-use crate::{gain, knowledge, staleness};
+use crate::{gain, knowledge, prices, staleness, take_back};
 
 /// Most other paths of an answer. Chosen: they fit on a screen.
 const MOST_OTHERS: usize = 5;
@@ -102,6 +102,8 @@ pub enum Reason {
     BudgetSpent,
     /// A day of it would cost more than the budget leaves.
     OverBudget,
+    /// It was taken back from the flow: sessions took longer than predicted.
+    TakenBack,
     /// The operator drains one of its hosts.
     HostDrained,
     /// One of its hosts does not report.
@@ -123,7 +125,8 @@ pub(crate) fn explain(state: &State, now: Timestamp, id: &FlowId) -> Result<Expl
     let none = || Refusal::NotFound(format!("no flow `{id}`"));
     let flow = state.flows.get(id).ok_or_else(none)?;
     let view = View::new(state, now, flow)?;
-    let hosts = view.path_in(state.plan_in_effect());
+    let in_effect = planning::paths_in_effect(state, unix_ms(now));
+    let hosts: Vec<HostId> = in_effect.get(id).into_iter().flatten().copied().cloned().collect();
     let direct = view.seconds(&[]);
     let path = view.taken(&hosts);
     let others = view.others(&path);
@@ -329,7 +332,20 @@ impl<'a> View<'a> {
             let why = "the budget of today is spent".to_owned();
             return Some((Reason::BudgetSpent, why));
         }
-        hosts.iter().find_map(|host| self.fault(host))
+        self.taken_back(hosts).or_else(|| hosts.iter().find_map(|host| self.fault(host)))
+    }
+
+    /// Returns why no plan has a path over these hosts, if one like it was taken back: with a first
+    /// relay of the same region.
+    fn taken_back(&self, hosts: &[&Host]) -> Option<(Reason, String)> {
+        let first = &hosts.first()?.role;
+        let is_alike = |taken: &&TakenPath| {
+            let region = taken.path.first().and_then(|relay| prices::region(self.state, relay));
+            matches!(first, Role::Relay { region: of_host, .. } if Some(of_host) == region)
+        };
+        let mut taken = take_back::of_flow(self.state, unix_ms(self.time), &self.flow.id);
+        let finding = &taken.find(is_alike)?.finding;
+        Some((Reason::TakenBack, format!("it was taken back: {finding}")))
     }
 
     /// Returns why a host cannot be used, if it cannot.
@@ -472,7 +488,7 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
-    use crate::record::Record;
+    use crate::record::{Record, Rollout, Settings};
     use crate::testing::{Bench, flow, gateway, host, relay};
 
     fn explained(bench: &Bench) -> Explanation {
@@ -526,12 +542,18 @@ mod tests {
         bench.event(Event::Drain { host: host(BOTH[1]), is_drained: true });
         bench.plan();
         bench.pass(10);
+        // Nothing of the plan before goes on.
+        let rollout = Rollout { retiring: Vec::new(), ..bench.state().rollout.clone() };
+        bench.controller.apply(Record::Rollout(rollout));
+        bench.pass(61);
         bench.event(Event::SetMode(Mode::Suggest));
         bench.event(Event::Drain { host: host(BOTH[1]), is_drained: false });
         assert_eq!(reason(&bench, &BOTH), Reason::NotPlanned);
         let newest = bench.plan();
         assert_eq!(reason(&bench, &BOTH), Reason::AwaitsApply);
-        bench.event(Event::SetMode(Mode::Auto));
+        // In auto mode only a plan that is hardly better waits; the event would apply this one.
+        let settings = Settings { mode: Mode::Auto, ..bench.state().settings.clone() };
+        bench.controller.apply(Record::Settings(settings));
         assert_eq!(reason(&bench, &BOTH), Reason::WithinHysteresis);
         bench.event(Event::Apply { plan: newest });
         assert_eq!(bench.state().rollout.step, Step::Relays);
@@ -574,6 +596,29 @@ mod tests {
         assert!(
             answer.starts_with("it goes direct: over ") && answer.ends_with("$0.50"),
             "{answer}"
+        );
+    }
+
+    #[test]
+    fn path_that_was_taken_back_is_told() {
+        let mut bench = Bench::in_service();
+        let path: Vec<_> = BOTH.iter().map(|id| RelayId::new(*id).unwrap()).collect();
+        let taken = TakenPath {
+            path,
+            legs: Vec::new(),
+            since_unix_ms: bench.now,
+            until_unix_ms: bench.now + 60_000,
+            finding: "sessions took 2.0 times as long as predicted".to_owned(),
+        };
+        let taken = crate::record::TakenBack { flow: flow("a", 7).id, paths: vec![taken] };
+        bench.controller.apply(Record::TakenBack(taken));
+        let explained = explained(&bench);
+        assert!(!explained.is_over_relays);
+        assert_eq!(reason(&bench, &BOTH), Reason::TakenBack);
+        assert!(explained.answer.ends_with("2.0 times as long as predicted"), "{explained:?}");
+        bench.now += 60_000;
+        assert!(
+            super::explain(bench.state(), bench.time(), &flow("a", 7).id).unwrap().is_over_relays
         );
     }
 

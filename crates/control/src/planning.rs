@@ -10,7 +10,7 @@ use tradewind_plan::{
     Flow, Inputs, Legs, Objective, Place, Plan, PlannedRelay, Problem, RelayType, Running,
 };
 use tradewind_units::{
-    Duration, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
+    Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
 };
 
 use crate::draft::{Draft, unix_ms};
@@ -28,10 +28,12 @@ use crate::take_back;
 /// a cost of its own.
 pub(crate) const HYSTERESIS: f64 = 0.05;
 
-/// Returns the planning problem of the state now.
+/// Returns the planning problem of the state now, without paths that were taken back.
 pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal> {
     let flows: Vec<&FlowRecord> = state.flows.values().collect();
-    problem_of(state, time, state.relay_hosts(unix_ms(time)), &flows)
+    let mut inputs = inputs(state, time, state.relay_hosts(unix_ms(time)), &flows)?;
+    take_back::exclude(state, unix_ms(time), &mut inputs.flows, &mut inputs.legs);
+    Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
 }
 
 /// Returns the planning problem of these relay hosts and flows.
@@ -41,6 +43,16 @@ pub(crate) fn problem_of<'a>(
     relay_hosts: impl Iterator<Item = &'a Host>,
     declared: &[&FlowRecord],
 ) -> Result<Problem, Refusal> {
+    let inputs = inputs(state, time, relay_hosts, declared)?;
+    Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
+}
+
+fn inputs<'a>(
+    state: &State,
+    time: Timestamp,
+    relay_hosts: impl Iterator<Item = &'a Host>,
+    declared: &[&FlowRecord],
+) -> Result<Inputs, Refusal> {
     let now = unix_ms(time);
     let mut most: BTreeMap<(RegionId, RelayTypeId), usize> = BTreeMap::new();
     for host in relay_hosts {
@@ -58,10 +70,9 @@ pub(crate) fn problem_of<'a>(
     for pair in regions.iter().flat_map(|region| types.iter().map(move |id| (region, id))) {
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
-    let mut legs = knowledge::legs(&knowledge::current(state, now), &regions);
-    let mut flows = flows(declared, &legs)?;
-    take_back::exclude(state, now, &mut flows, &mut legs);
-    let inputs = Inputs {
+    let legs = knowledge::legs(&knowledge::current(state, now), &regions);
+    let flows = flows(declared, &legs)?;
+    Ok(Inputs {
         flows,
         regions: regions.into_iter().collect(),
         relay_types,
@@ -78,8 +89,19 @@ pub(crate) fn problem_of<'a>(
         start_up: StartUp::default(),
         objective: Objective::TotalFct,
         running: Running::default(),
-    };
-    Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
+    })
+}
+
+/// Returns the hosts that each flow passes now; none for a flow that goes direct, be it by plan,
+/// since its path was taken back, or since nothing may be spent.
+pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<&HostId>> {
+    let is_paid = |plan: &&PlanRecord| !money::is_unpaid(state, now, plan);
+    let Some(plan) = state.plan_in_effect().filter(is_paid) else { return BTreeMap::new() };
+    let taken_back: BTreeSet<&FlowId> =
+        take_back::of_plans_flows(state, now, plan).map(|(flow, _)| flow).collect();
+    let kept = plan.paths().filter(|(flow, _)| !taken_back.contains(&flow.id));
+    let hosts = |path: &[RelayId]| path.iter().filter_map(|relay| plan.hosts.get(relay)).collect();
+    kept.map(|(flow, path)| (&flow.id, hosts(path))).collect()
 }
 
 /// Returns the flows whose direct leg is known; all others go direct without a plan.

@@ -305,6 +305,19 @@ pub struct Rollout {
     /// Time when that began, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub since_unix_ms: u64,
+    /// Plans whose sessions may still be open, the newest last.
+    #[serde(default)]
+    pub retiring: Vec<RetiringPlan>,
+}
+
+/// A plan that gateways do not follow any more, and whose relays go on for the sessions that began
+/// before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetiringPlan {
+    /// Its number.
+    pub plan: u64,
+    /// Time when its relays end, in milliseconds since the Unix epoch.
+    pub until_unix_ms: u64,
 }
 
 /// The steps of a rollout, in order. Each is entered only when all hosts that can be reached have
@@ -318,7 +331,7 @@ pub enum Step {
     Relays,
     /// Gateways take the new plan's paths.
     Gateways,
-    /// Relays of the new plan alone run; others drain.
+    /// Relays of the plan run, and those of retiring ones.
     #[default]
     Done,
 }

@@ -1,8 +1,9 @@
 //! The rollout of a plan: make before break.
 //!
 //! First the relays of both plans run, with what either plan needs; when all relays of the new plan
-//! are ready, gateways take its paths; when they have, relays of the new plan alone run. So a
-//! gateway never has a path over a relay that does not allow it.
+//! are ready, gateways take its paths; when they have, the plan before retires: its relays go on
+//! for the sessions that began over them. So a gateway never has a path over a relay that does not
+//! allow it, and no session ends because its flow moves.
 
 use tradewind_units::{Duration, HostId, Money};
 
@@ -11,7 +12,7 @@ use crate::event::{Answer, Refusal};
 use crate::message::{Document, ProcessState};
 use crate::money;
 use crate::planning::{obstacle, reason_to_apply};
-use crate::record::{Host, Mode, Record, Role, Rollout, Step, Watching};
+use crate::record::{Host, Mode, Record, RetiringPlan, Role, Rollout, Step, Watching};
 use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
 
@@ -21,6 +22,11 @@ const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Time for which an unreachable gateway is waited for, because it may still use the paths of the
 /// plan before. Chosen: longer than most partitions; until then relays of both plans run.
 pub(crate) const GATEWAYS_WAITED_FOR: Duration = Duration::from_secs(600);
+/// Time for which the relays of a plan go on for its sessions. Chosen: as a process does after an
+/// upgrade (`timeouts.retire`).
+pub(crate) const RETIRES_FOR: Duration = Duration::from_secs(3600);
+/// Most plans that retire at once; the oldest ends. Chosen: more than an hour brings.
+const MOST_RETIRING: usize = 8;
 /// Time between two looks at documents that nothing else has changed, for grants that end.
 const RENEW_EVERY: u64 = 60_000;
 
@@ -73,7 +79,37 @@ pub(crate) fn begin(draft: &mut Draft, to: Option<u64>) {
 
 fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
     let since_unix_ms = draft.now();
-    draft.push(Record::Rollout(Rollout { from, to, step, since_unix_ms }));
+    let mut retiring = draft.state.rollout.retiring.clone();
+    if let Some(plan) = from.filter(|_| step == Step::Done && from != to) {
+        let until_unix_ms = since_unix_ms + RETIRES_FOR.as_millis() as u64;
+        retiring.retain(|other| other.plan != plan);
+        retiring.push(RetiringPlan { plan, until_unix_ms });
+    }
+    retiring.retain(|retiring| Some(retiring.plan) != to);
+    let surplus = retiring.len().saturating_sub(MOST_RETIRING);
+    retiring.drain(..surplus);
+    draft.push(Record::Rollout(Rollout { from, to, step, since_unix_ms, retiring }));
+}
+
+/// Returns whether the relays of a plan may go on for its sessions: for an hour, while they are
+/// paid. A time further ahead is from before the clock was put back.
+pub(crate) fn retires(state: &State, now: u64, retiring: RetiringPlan) -> bool {
+    let longest = now + RETIRES_FOR.as_millis() as u64;
+    let is_paid = |plan| !money::is_unpaid(state, now, plan);
+    (now + 1..=longest).contains(&retiring.until_unix_ms)
+        && state.plans.get(&retiring.plan).is_some_and(is_paid)
+}
+
+/// Ends the plans that retire no longer; returns whether there are any.
+fn end_retired(draft: &mut Draft) -> bool {
+    let mut rollout = draft.state.rollout.clone();
+    let (count, now) = (rollout.retiring.len(), draft.now());
+    rollout.retiring.retain(|retiring| retires(&draft.state, now, *retiring));
+    let ends = rollout.retiring.len() < count;
+    if ends {
+        draft.push(Record::Rollout(rollout));
+    }
+    ends
 }
 
 /// Takes the time in; returns whether documents should be looked at.
@@ -90,7 +126,8 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
     }
     let stops = money::watch(draft);
     let takes = take_back::tick(draft);
-    is_due || stops || takes || draft.state.rollout.step != Step::Done
+    let ends = end_retired(draft);
+    is_due || stops || takes || ends || draft.state.rollout.step != Step::Done
 }
 
 fn forget_lost_probes(draft: &mut Draft) {
@@ -109,7 +146,7 @@ fn forget_lost_probes(draft: &mut Draft) {
 
 /// Takes the next step if all is ready for it; returns whether it did.
 pub(crate) fn advance(draft: &mut Draft) -> bool {
-    let Rollout { from, to, step, since_unix_ms } = draft.state.rollout.clone();
+    let Rollout { from, to, step, since_unix_ms, .. } = draft.state.rollout.clone();
     let now = draft.now();
     match step {
         Step::Done => stop_what_is_unpaid(draft) || leave_what_cannot_stay(draft),
@@ -254,6 +291,40 @@ mod tests {
         assert_eq!(bench.state().rollout.step, Step::Gateways, "it may use the paths before");
         bench.pass(2);
         assert_eq!(bench.state().rollout.step, Step::Done);
+    }
+
+    #[test]
+    fn relays_of_the_plan_before_go_on_for_its_sessions() {
+        let mut bench = Bench::in_service();
+        let next_hops = |bench: &Bench| {
+            let config = bench.config("gcp:europe-north1-1").unwrap();
+            ["192.0.2.3", "192.0.2.4"].map(|address| config.contains(address))
+        };
+        assert_eq!(next_hops(&bench), [true, false]);
+        let before = bench.config("gcp:asia-east1-1");
+        bench.join(4, crate::testing::relay("gcp:asia-east1"));
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
+        bench.pass(10);
+        bench.plan();
+        bench.pass(10);
+        assert_eq!(bench.state().rollout.step, Step::Done);
+        assert!(bench.config("gcp:asia-east1-2").is_some());
+        assert!(!bench.config("office-1").unwrap().contains("192.0.2.3"), "no new session");
+        assert_eq!(bench.config("gcp:asia-east1-1"), before);
+        assert_eq!(next_hops(&bench), [true, true], "the relay of both plans allows both");
+        bench.now += RETIRES_FOR.as_millis() as u64;
+        bench.event(Event::Tick);
+        assert_eq!(bench.config("gcp:asia-east1-1"), None);
+        assert_eq!(next_hops(&bench), [false, true]);
+        assert_eq!(bench.state().rollout.retiring, []);
+    }
+
+    #[test]
+    fn without_a_budget_no_relay_goes_on() {
+        let mut bench = Bench::in_service();
+        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.pass(10);
+        assert_eq!(bench.config("gcp:asia-east1-1"), None);
     }
 
     #[test]

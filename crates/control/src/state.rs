@@ -256,7 +256,9 @@ impl State {
     /// Forgets all plans but those of the rollout and the newest.
     fn forget_plans(&mut self) {
         let newest = self.plans.keys().next_back().copied();
-        let used = [self.rollout.from, self.rollout.to, newest];
+        let retiring = self.rollout.retiring.iter().map(|retiring| Some(retiring.plan));
+        let used: Vec<Option<u64>> =
+            retiring.chain([self.rollout.from, self.rollout.to, newest]).collect();
         let is_used = |number: u64| used.contains(&Some(number));
         if !self.plans.keys().all(|number| is_used(*number)) {
             Arc::make_mut(&mut self.plans).retain(|number, _| is_used(*number));

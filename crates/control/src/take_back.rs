@@ -263,7 +263,11 @@ fn is_slower(state: &State, leg: &MisledLeg, since: u64) -> bool {
 }
 
 /// Returns the paths of a flow that are not to be proposed.
-fn of_flow<'a>(state: &'a State, now: u64, flow: &FlowId) -> impl Iterator<Item = &'a TakenPath> {
+pub(crate) fn of_flow<'a>(
+    state: &'a State,
+    now: u64,
+    flow: &FlowId,
+) -> impl Iterator<Item = &'a TakenPath> {
     let taken = state.taken_back.get(flow).into_iter().flat_map(|taken| &taken.paths);
     taken.filter(move |taken| holds(state, now, taken))
 }

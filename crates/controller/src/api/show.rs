@@ -1,11 +1,14 @@
 //! The controller's state as the API shows it.
 
+use std::collections::BTreeMap;
+
 use tradewind_control::message::ProcessState;
 use tradewind_control::record::{FlowRecord, Host, Role};
 use tradewind_control::{Controller, Refusal, State, gain};
 use tradewind_grant::PublicIdentity;
+use tradewind_plan::PlannedFlow;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{FlowId, Money, UnitError, one_line};
+use tradewind_units::{FlowId, HostId, Money, UnitError, one_line};
 
 use crate::engine::millis;
 use crate::host_state::host_state;
@@ -40,32 +43,43 @@ fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
 }
 
 pub(super) fn flows(controller: &Controller) -> Flows {
-    let state = controller.state();
-    let flows = state.flows.values().map(|flow| flow_view(state, flow)).collect();
+    let view = FlowViews::new(controller);
+    let flows = controller.state().flows.values().map(|flow| view.of(flow)).collect();
     Flows { schema_version: SCHEMA_VERSION, flows }
 }
 
 pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Refusal> {
-    let state = controller.state();
-    let flow = state.flows.get(id);
+    let flow = controller.state().flows.get(id);
     let none = || Refusal::NotFound(format!("there is no flow `{id}`"));
-    flow.map(|flow| flow_view(state, flow)).ok_or_else(none)
+    flow.map(|flow| FlowViews::new(controller).of(flow)).ok_or_else(none)
 }
 
-fn flow_view(state: &State, flow: &FlowRecord) -> FlowView {
-    let plan = state.plan_in_effect();
-    let planned =
-        plan.and_then(|plan| plan.plan.flows.iter().find(|planned| planned.id == flow.id));
-    let path = planned.map(|planned| {
-        let hosts = plan.map(|plan| &plan.hosts);
-        let host = |relay| hosts.and_then(|hosts| hosts.get(relay)).cloned();
-        planned.path.iter().filter_map(host).collect()
-    });
-    FlowView {
-        flow: flow.clone(),
-        path: path.unwrap_or_default(),
-        seconds: planned.map(|planned| planned.fct.as_secs_f64()),
-        seconds_direct: planned.and_then(|planned| planned.fct_direct).map(|fct| fct.as_secs_f64()),
+/// What flows take now.
+struct FlowViews<'a> {
+    paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
+    planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,
+}
+
+impl<'a> FlowViews<'a> {
+    fn new(controller: &'a Controller) -> Self {
+        let plan = controller.state().plan_in_effect();
+        let planned = plan.into_iter().flat_map(|plan| &plan.plan.flows);
+        Self {
+            paths: controller.paths_in_effect(unix_now()),
+            planned: planned.map(|planned| (&planned.id, planned)).collect(),
+        }
+    }
+
+    fn of(&self, flow: &FlowRecord) -> FlowView {
+        let planned = self.planned.get(&flow.id);
+        let direct = planned.and_then(|planned| planned.fct_direct);
+        let path = self.paths.get(&flow.id).into_iter().flatten();
+        FlowView {
+            flow: flow.clone(),
+            path: path.copied().cloned().collect(),
+            seconds: planned.map(|planned| planned.fct.as_secs_f64()),
+            seconds_direct: direct.map(|fct| fct.as_secs_f64()),
+        }
     }
 }
 

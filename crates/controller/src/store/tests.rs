@@ -133,7 +133,7 @@ fn used_plans_come_back_whatever_their_number() {
     for number in [9, 10, 11] {
         store.append(1, &[plan(number)]).unwrap();
     }
-    let rollout = Rollout { from: None, to: Some(9), step: Step::Done, since_unix_ms: 1 };
+    let rollout = Rollout { to: Some(9), step: Step::Done, since_unix_ms: 1, ..Rollout::default() };
     store.append(1, &[Record::Rollout(rollout)]).unwrap();
     let mut state = tradewind_control::State::default();
     store.records().unwrap().into_iter().for_each(|record| state.apply(record));

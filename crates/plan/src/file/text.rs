@@ -16,8 +16,11 @@ use tradewind_units::{
     time::{Written, as_text},
 };
 
-use crate::packets::BlockCoding;
 use crate::problem::Objective;
+
+mod packets;
+
+pub(super) use packets::{PacketFlowSection, PacketsAtSection, PacketsSection, TariffSection};
 
 /// The whole file.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -555,119 +558,4 @@ pub(super) struct RunningPath {
     /// leaves the path, for `move_usd`, with a note.
     #[schemars(with = "Vec<RegionId>")]
     pub(super) regions: Vec<Spanned<RegionId>>,
-}
-
-/// Packets with a latency budget: they get the cheapest packet service that meets it, over one or
-/// two relays `[JQ 3.3]`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PacketFlowSection {
-    /// Its name, unique among all flows; `FROM-TO` when absent.
-    #[schemars(with = "Option<FlowId>")]
-    pub(super) id: Option<Spanned<FlowId>>,
-    /// The site that it comes from.
-    #[schemars(with = "SiteId")]
-    pub(super) from: Spanned<SiteId>,
-    /// The site that it goes to.
-    #[schemars(with = "SiteId")]
-    pub(super) to: Spanned<SiteId>,
-    /// Its rate; of rate, packet size and packets a second exactly two are given.
-    #[schemars(with = "Option<Bandwidth>")]
-    pub(super) rate: Option<Spanned<Bandwidth>>,
-    /// Size of a packet.
-    #[schemars(with = "Option<Bytes>")]
-    pub(super) packet: Option<Spanned<Bytes>>,
-    /// Packets a second.
-    #[schemars(with = "Option<f64>")]
-    pub(super) packets_per_second: Option<Spanned<f64>>,
-    /// Duration that its costs are for; 1 h when absent.
-    #[serde(default, with = "as_text::option")]
-    #[schemars(with = "Option<Written>")]
-    pub(super) span: Option<Duration>,
-    /// Latency budget, at most 65 s.
-    #[serde(with = "as_text")]
-    #[schemars(with = "Written")]
-    pub(super) budget: Duration,
-    /// Share that may be late or lost; 0.1 % when absent.
-    pub(super) max_loss: Option<Ratio>,
-    /// Share that the Internet is expected to lose; `loss` of the leg from site to site when
-    /// absent, else 1 %.
-    pub(super) internet_loss: Option<Ratio>,
-    /// Round-trip time between the last relay and the farthest helper of coding; as the leg to `to`
-    /// when absent.
-    #[serde(default, with = "as_text::option")]
-    #[schemars(with = "Option<Written>")]
-    pub(super) helper_rtt: Option<Duration>,
-}
-
-/// Settings for all packet flows.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PacketsSection {
-    /// Time from a packet's due arrival to the request for it; 5 ms when absent.
-    #[serde(default, with = "as_text::option")]
-    #[schemars(with = "Option<Written>")]
-    pub(super) detection: Option<Duration>,
-    /// Time for which relays keep packets; 1 s when absent.
-    #[serde(default, with = "as_text::option")]
-    #[schemars(with = "Option<Written>")]
-    pub(super) retention: Option<Duration>,
-    /// As in a relay's `[packet]` (docs/reference/packets.md).
-    #[schemars(with = "Option<BlockCoding>")]
-    pub(super) coding: Option<Spanned<BlockCoding>>,
-    /// Price of a relay's machine, paid for whole hours; the cloud's cheapest in the catalogue when
-    /// absent.
-    pub(super) usd_per_hour: Option<Money>,
-    /// Most packet flows on one machine; 100 when absent.
-    #[schemars(with = "Option<u32>")]
-    pub(super) flows_per_machine: Option<Spanned<u32>>,
-    /// Price of what relays receive; free when absent.
-    #[schemars(with = "Option<TariffSection>")]
-    pub(super) ingress: Option<Spanned<TariffSection>>,
-    /// Price of what relays send; by `[egress]` or the catalogue when absent.
-    #[schemars(with = "Option<TariffSection>")]
-    pub(super) egress: Option<Spanned<TariffSection>>,
-    /// Price of packets kept outside the machine's memory; 0 when absent.
-    pub(super) storage_usd_per_gb_hour: Option<Money>,
-    /// Prices in single regions or clouds: a region's override the cloud's, and those override the
-    /// others.
-    #[serde(default)]
-    #[schemars(with = "Vec<PacketsAtSection>")]
-    pub(super) at: Vec<Spanned<PacketsAtSection>>,
-}
-
-/// Prices of relays in one region or cloud, which override those for all.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PacketsAtSection {
-    /// The region; either this or `cloud`.
-    #[schemars(with = "Option<RegionId>")]
-    pub(super) region: Option<Spanned<RegionId>>,
-    /// The cloud.
-    #[schemars(with = "Option<String>")]
-    pub(super) cloud: Option<Spanned<String>>,
-    /// As for all.
-    pub(super) usd_per_hour: Option<Money>,
-    /// As for all.
-    #[schemars(with = "Option<u32>")]
-    pub(super) flows_per_machine: Option<Spanned<u32>>,
-    /// As for all.
-    #[schemars(with = "Option<TariffSection>")]
-    pub(super) ingress: Option<Spanned<TariffSection>>,
-    /// As for all.
-    #[schemars(with = "Option<TariffSection>")]
-    pub(super) egress: Option<Spanned<TariffSection>>,
-    /// As for all.
-    pub(super) storage_usd_per_gb_hour: Option<Money>,
-}
-
-/// The tariff of traffic: by volume, or by the 95th percentile of a month.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TariffSection {
-    /// Price by volume.
-    pub(super) usd_per_gb: Option<PricePerGb>,
-    /// Price of a month by its 95th percentile, of which a flow pays its rate for its part of the
-    /// month.
-    pub(super) usd_per_mbps: Option<Money>,
 }
