@@ -84,6 +84,8 @@ fn check(overlay: &mut Overlay<'_>) -> Result<Verdict, String> {
     overlay.tell(&[&["flow", "add", NEAR, "--per-day", "1kB"], &near[..]].concat())?;
     overlay.tell(&["budget", "6 usd/day"])?;
     overlay.tell(&["mode", "auto"])?;
+    // A download by lot in the control arm would be no figure of relays.
+    overlay.tell(&["gain", "--control-share", "0%"])?;
     overlay.wait("a plan is in effect", TO_PLAN.saturating_sub(overlay.begun.elapsed()), |it| {
         let status = it.ask(&["status"])?;
         let is_done = status["plan"].is_u64() && status["step"] == "done";
