@@ -119,10 +119,17 @@ pub(super) struct Halted(pub(super) u32);
 impl Halted {
     /// Halts the only child of a process.
     pub(super) fn child_of(process: u32) -> Self {
-        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-        let children = threads.map(|task| fs::read_to_string(task.path().join("children")));
-        let children = children.map(|list| list.unwrap_or_default()).collect::<String>();
-        let child = children.split_whitespace().next().unwrap().parse().unwrap();
+        // A child is listed at the thread that started it, and moves to another's list when that
+        // thread ends: one look may miss it.
+        let mut child = None;
+        wait_for("the child to be listed", || {
+            let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+            let children = threads.map(|task| fs::read_to_string(task.path().join("children")));
+            let children = children.map(|list| list.unwrap_or_default()).collect::<String>();
+            child = children.split_whitespace().next().map(|child| child.parse().unwrap());
+            child.is_some()
+        });
+        let child: u32 = child.unwrap();
         processes::pause(child).unwrap();
         // The signal takes effect later, thread by thread.
         let is_stopped = |task: fs::DirEntry| {
