@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tradewind_control::message::{Report, SCHEMA_VERSION};
 use tradewind_control::record::{FlowRecord, Host, Mode, Record, Role, Settings};
-use tradewind_control::{Controller, Event, Keys};
+use tradewind_control::{Controller, Event, Keys, Refusal};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_model::Catalogue;
 use tradewind_model::measurement::{LegMeasurement, Method, RttSummary};
@@ -61,17 +61,17 @@ fn measured(agents: usize, flows: usize) -> String {
     let tick = run.event(&Event::Tick);
     // Every host whose document has changed gets a new one.
     let change = run.event(&Event::SetMode(Mode::Suggest));
-    let (problem, plan, planned) = run.plan();
     let load = report.as_secs_f64() * agents as f64 / REPORT_EVERY;
+    let planned = match run.plan() {
+        Ok(times) => times.map(|time| format!("{:.2}", time.as_secs_f64())).join(" | "),
+        Err(refused) => format!("{refused} | |"),
+    };
     format!(
-        "| {agents} | {flows} | {memory:.0} | {:.0} | {load:.3} | {:.1} | {:.1} | {:.2} | {:.2} | \
-         {:.2} | {:.0} |",
+        "| {agents} | {flows} | {memory:.0} | {:.0} | {load:.3} | {:.1} | {:.1} | {planned} | \
+         {:.0} |",
         report.as_secs_f64() * 1e6,
         tick.as_secs_f64() * 1e3,
         change.as_secs_f64() * 1e3,
-        problem.as_secs_f64(),
-        plan.as_secs_f64(),
-        planned.as_secs_f64(),
         run.report_bytes as f64 * agents as f64 / REPORT_EVERY,
     )
 }
@@ -133,17 +133,17 @@ impl Run {
     }
 
     /// Makes a plan and puts it into effect; returns the time of the problem, of the plan, and of
-    /// the documents.
-    fn plan(&mut self) -> (Duration, Duration, Duration) {
+    /// the documents, or why there is no plan.
+    fn plan(&mut self) -> Result<[Duration; 3], Refusal> {
         let begun = Instant::now();
-        let problem = self.controller.problem(timestamp(self.now_ms)).unwrap();
+        let problem = self.controller.problem(timestamp(self.now_ms))?;
         let assembled = begun.elapsed();
         let plan = FlowGreedyFct.solve(&problem, &Limits::work(u64::MAX)).unwrap();
         let solved = begun.elapsed() - assembled;
         let planned = self.event(&Event::Planned(plan));
         let number = self.controller.state().newest_plan().unwrap().number;
         let applied = self.event(&Event::Apply { plan: number });
-        (assembled, solved, planned + applied)
+        Ok([assembled, solved, planned + applied])
     }
 }
 
