@@ -110,10 +110,14 @@ impl Observer {
         let sites = watched.iter().map(|it| (it.address.to_canonical(), it.site.clone())).collect();
         if (&self.sites, self.responder_port) != (&sites, responder_port) {
             (self.sites, self.responder_port) = (sites, responder_port);
-            // What the first look finds then is from before.
-            self.looked = None;
-            self.seen.clear();
+            self.forget();
         }
+    }
+
+    /// Takes what the next look finds for what was there before.
+    fn forget(&mut self) {
+        self.looked = None;
+        self.seen.clear();
     }
 
     /// Returns the connections that it wants to see; `None` for none at all.
@@ -307,7 +311,7 @@ fn lock(observer: &Mutex<Observer>) -> MutexGuard<'_, Observer> {
 /// Looks at connections until nobody else holds the observer.
 fn observe(observer: &Weak<Mutex<Observer>>) {
     let (begun, mut trouble, mut pause) = (Instant::now(), Trouble::default(), LOOK_EVERY);
-    let mut diag = None;
+    let mut diag: Option<SockDiag> = None;
     let mut connections = Vec::new();
     loop {
         thread::sleep(pause);
@@ -316,14 +320,17 @@ fn observe(observer: &Weak<Mutex<Observer>>) {
         let Some(filter) = lock(&observer).filter() else { continue };
         let look_begun = Instant::now();
         connections.clear();
-        let looked = match &mut diag {
-            Some(diag) => SockDiag::each(diag, &filter, |it| connections.push(*it)),
-            none => SockDiag::open().map(|open| *none = Some(open)),
-        };
-        if let Err(error) = looked {
-            trouble.say(format!("connections to neighbours are not watched: {error}"));
-            diag = None;
-            continue;
+        let looked = diag.take().map_or_else(SockDiag::open, Ok).and_then(|mut diag| {
+            diag.each(&filter, |it| connections.push(*it))?;
+            Ok(diag)
+        });
+        match looked {
+            Ok(open) => diag = Some(open),
+            Err(error) => {
+                trouble.say(format!("connections to neighbours are not watched: {error}"));
+                lock(&observer).forget();
+                continue;
+            }
         }
         lock(&observer).look(Timestamp::ZERO + begun.elapsed(), &connections);
         pause = pause.max(look_begun.elapsed() * PAUSE_PER_LOOK);

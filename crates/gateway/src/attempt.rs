@@ -5,7 +5,8 @@
 //! the first relay failed, or an authenticated reply says so. If that cannot be known (a relay that
 //! has the header does not reply), the session fails, since the destination might otherwise see it
 //! twice. Data that the application sends meanwhile is retained and sent again; beyond a bound no
-//! more is read from it until the outcome is known.
+//! more is read from it until the outcome is known. A session that was drawn to go direct takes the
+//! next option whatever its dial has met, as none of its data was sent.
 
 use std::sync::PoisonError;
 use std::time::Duration;
