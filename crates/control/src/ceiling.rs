@@ -276,7 +276,7 @@ fn check_file_name(name: &str) -> Result<(), String> {
         && name.len() <= MOST_NAME_BYTES
         && name.bytes().all(is_good)
         && !name.starts_with('.');
-    let is_of_agent = name == DATA_KEY || name.ends_with(".ready");
+    let is_of_agent = [DATA_KEY, SESSIONS_SOCKET].contains(&name) || name.ends_with(".ready");
     if !is_plain || is_of_agent {
         return Err(format!("file `{name}`: expected a plain name other than `{DATA_KEY}`"));
     }

@@ -187,7 +187,7 @@ pub fn spending(state: &State, now: Timestamp) -> Spending {
         traffic: spent.map_or(Money::ZERO, |spent| spent.traffic),
         budget,
         is_alarmed: state.settings.alarm_share.is_some_and(is_beyond),
-        is_exhausted: total > Money::ZERO && total >= budget,
+        is_exhausted: budget > Money::ZERO && total >= budget,
     }
 }
 

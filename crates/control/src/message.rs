@@ -282,6 +282,20 @@ impl SessionTally {
         (self.arm, self.size_class, &self.path)
     }
 
+    /// Returns a tally of the same kind without sessions.
+    pub(crate) fn without_figures(&self) -> Self {
+        Self {
+            sessions: 0,
+            failed: 0,
+            bytes_up: 0,
+            bytes_down: 0,
+            seconds: 0.0,
+            log_seconds: 0.0,
+            log_seconds_squared: 0.0,
+            ..self.clone()
+        }
+    }
+
     /// Adds the sums of another tally.
     pub(crate) fn add(&mut self, other: &Self) {
         self.sessions = self.sessions.saturating_add(other.sessions);

@@ -3,10 +3,10 @@
 use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio};
 
 use crate::documents;
-use crate::draft::{Draft, OPERATOR};
+use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
 use crate::event::{Answer, Keys, Refusal};
-use crate::record::{FlowRecord, Host, Mode, Record, Settings};
+use crate::record::{FlowRecord, Host, Mode, Record, Settings, Spent};
 
 /// Adds a flow, or replaces the one of the same name.
 pub(crate) fn add_flow(
@@ -79,6 +79,10 @@ pub(crate) fn set_budget(
     let settings =
         Settings { budget_usd_per_day: usd_per_day, alarm_share, ..draft.state.settings.clone() };
     draft.push(Record::Settings(settings));
+    // What was said of the budget before says nothing of this one.
+    if let Some(spent) = draft.state.spent.get(&(draft.now() / DAY_MS)).cloned() {
+        draft.push(Record::Spent(Spent { has_alarmed: false, has_stopped: false, ..spent }));
+    }
     draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
     Ok(Answer::Done)
 }

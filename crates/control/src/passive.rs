@@ -33,7 +33,8 @@ pub(crate) fn take(
     records: &mut Vec<Record>,
 ) {
     let Some(document) = state.documents.get(&host.id) else { return };
-    for leg in passive {
+    // An agent has one for each neighbour that it watches.
+    for leg in passive.iter().take(document.watched.len()) {
         if document.watched.iter().any(|watched| watched.site == leg.to) {
             let new = of_leg(state, now, host, leg, records).unwrap_or_default();
             records.extend(new);

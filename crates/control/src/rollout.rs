@@ -92,12 +92,10 @@ fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
 }
 
 /// Returns whether the relays of a plan may go on for its sessions: for an hour, while they are
-/// paid. A time further ahead is from before the clock was put back.
+/// paid.
 pub(crate) fn retires(state: &State, now: u64, retiring: RetiringPlan) -> bool {
-    let longest = now + RETIRES_FOR.as_millis() as u64;
     let is_paid = |plan| !money::is_unpaid(state, now, plan);
-    (now + 1..=longest).contains(&retiring.until_unix_ms)
-        && state.plans.get(&retiring.plan).is_some_and(is_paid)
+    retiring.until_unix_ms > now && state.plans.get(&retiring.plan).is_some_and(is_paid)
 }
 
 /// Ends the plans that retire no longer; returns whether there are any.
@@ -106,7 +104,14 @@ fn end_retired(draft: &mut Draft) -> bool {
     let (count, now) = (rollout.retiring.len(), draft.now());
     rollout.retiring.retain(|retiring| retires(&draft.state, now, *retiring));
     let ends = rollout.retiring.len() < count;
-    if ends {
+    // A time further ahead is from before the clock was put back.
+    let latest = now + RETIRES_FOR.as_millis() as u64;
+    let is_ahead = |retiring: &RetiringPlan| retiring.until_unix_ms > latest;
+    let is_set_back = rollout.retiring.iter().any(is_ahead);
+    for retiring in &mut rollout.retiring {
+        retiring.until_unix_ms = retiring.until_unix_ms.min(latest);
+    }
+    if ends || is_set_back {
         draft.push(Record::Rollout(rollout));
     }
     ends

@@ -14,8 +14,20 @@ use crate::state::State;
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
 /// classes that occur, over some ten paths.
 const MOST_TALLIES: usize = 1000;
-/// Largest count of a tally: numbers up to here are exact in JSON and in sums.
+/// Most tallies of one batch; further ones are ignored. Chosen: as many as agents send.
+const MOST_OF_BATCH: usize = 4096;
+/// Largest count of a day's sum: numbers up to here are exact in JSON.
 const MOST_COUNT: u64 = 1 << 53;
+/// Most sessions and bytes of one tally. Chosen: a week without a controller at a gateway of
+/// 10 Gbit/s and 1,000 sessions a second has no more.
+const MOST_SESSIONS: u64 = 1_000_000_000;
+const MOST_BYTES: u64 = 1_000_000_000_000_000;
+/// Longest session, in seconds, and the greatest logarithm of its time in seconds, either way.
+/// Chosen: a year; the shortest that an agent reports is a microsecond.
+const LONGEST_SECONDS: f64 = 31_536_000.0;
+const LARGEST_LOG: f64 = 20.0;
+/// Most that the traffic of a day counts for, in dollars. Chosen: below what [`Money`] can be.
+const MOST_USD: f64 = 1e8;
 /// The largest size class.
 const LARGEST_CLASS: u8 = 63;
 
@@ -29,7 +41,8 @@ pub(crate) fn new_tallies<'a>(
     if state.batches.get(&host.id).is_some_and(is_known) {
         return None;
     }
-    Some(batch.tallies.iter().filter(|tally| is_possible(state, host, tally)).collect())
+    let tallies = batch.tallies.iter().take(MOST_OF_BATCH);
+    Some(tallies.filter(|tally| is_possible(state, host, tally)).collect())
 }
 
 /// Returns the records of a batch: that it was taken, the new sums of its day, and their cost.
@@ -41,34 +54,43 @@ pub(crate) fn take(
     tallies: &[&SessionTally],
 ) -> Vec<Record> {
     let day = now / DAY_MS;
-    let mut sums: Vec<SessionTally> = Vec::new();
+    let mut sums: BTreeMap<_, SessionTally> = BTreeMap::new();
     let mut rows: BTreeMap<_, usize> = BTreeMap::new();
     let mut cost = Money::ZERO;
     for tally in tallies {
-        let new = sums.iter_mut().find(|sum| sum.flow == tally.flow && sum.key() == tally.key());
-        if let Some(sum) = new {
+        let key = (&tally.flow, tally.key());
+        let sum = match sums.remove(&key) {
+            Some(sum) => Some(sum),
+            None => known(state, day, tally, &mut rows),
+        };
+        let Some(mut sum) = sum else { continue };
+        let fits = has_room(&sum, tally);
+        if fits {
             sum.add(tally);
-        } else if let Some(sum) = summed(state, day, tally, &mut rows) {
-            sums.push(sum);
-        } else {
+        }
+        if sum.sessions > 0 || sum.failed > 0 {
+            sums.insert(key, sum);
+        }
+        if !fits {
             continue;
         }
         cost = cost + prices::traffic(state, tally).into_iter().sum();
     }
     let taken = BatchTaken { host: host.id.clone(), run: batch.run, number: batch.number };
     let mut records = vec![Record::Batch(taken)];
-    records.extend(sums.into_iter().map(|tally| Record::Sessions(DaySessions { day, tally })));
+    records.extend(sums.into_values().map(|tally| Record::Sessions(DaySessions { day, tally })));
     if cost > Money::ZERO {
         let before = state.spent.get(&day).cloned();
         let before = before.unwrap_or(Spent { day, until_unix_ms: now, ..Spent::default() });
-        let traffic = before.traffic + cost;
+        let most = Money::from_usd(MOST_USD).unwrap_or_default();
+        let traffic = (before.traffic + cost).min(most);
         records.push(Record::Spent(Spent { traffic, ..before }));
     }
     records
 }
 
-/// Returns a tally added to what its day has of its kind; `None` if the day has too many kinds.
-fn summed<'a>(
+/// Returns what a day has of the kind of a tally, perhaps nothing; `None` if it has too many kinds.
+fn known<'a>(
     state: &State,
     day: u64,
     tally: &'a SessionTally,
@@ -80,12 +102,19 @@ fn summed<'a>(
         known.binary_search_by(|known| known.key().cmp(&tally.key())).ok().map(|at| &known[at])
     });
     if let Some(same) = same {
-        let mut sum = same.clone();
-        sum.add(tally);
-        return Some(sum);
+        return Some(same.clone());
     }
     *rows += 1;
-    (*rows <= MOST_TALLIES).then(|| tally.clone())
+    (*rows <= MOST_TALLIES).then(|| tally.without_figures())
+}
+
+/// Returns whether a tally can be added to a sum that stays within what is exact.
+fn has_room(sum: &SessionTally, tally: &SessionTally) -> bool {
+    let fits = |sum: u64, more: u64| sum.saturating_add(more) <= MOST_COUNT;
+    fits(sum.sessions, tally.sessions)
+        && fits(sum.failed, tally.failed)
+        && fits(sum.bytes_up, tally.bytes_up)
+        && fits(sum.bytes_down, tally.bytes_down)
 }
 
 /// Returns whether a gateway can have had such sessions: a flow of its own site, relays that have
@@ -113,16 +142,18 @@ fn is_possible(state: &State, host: &Host, tally: &SessionTally) -> bool {
 fn has_possible_figures(tally: &SessionTally) -> bool {
     let SessionTally { size_class, sessions, failed, bytes_up, bytes_down, .. } = *tally;
     let count = u128::from(sessions) + u128::from(failed);
-    let counts = [sessions, failed, bytes_up, bytes_down];
-    let are_counts = count > 0 && counts.iter().all(|count| *count <= MOST_COUNT);
+    let are_counts = count > 0
+        && sessions.max(failed) <= MOST_SESSIONS
+        && bytes_up.max(bytes_down) <= MOST_BYTES;
     let is_class = size_class <= LARGEST_CLASS
         && u128::from(bytes_up) + u128::from(bytes_down) < count << (size_class + 1);
     let SessionTally { seconds, log_seconds, log_seconds_squared, .. } = *tally;
-    let are_sums = [seconds, log_seconds, log_seconds_squared].iter().all(|sum| sum.is_finite())
-        && seconds >= 0.0
-        && log_seconds_squared >= 0.0;
-    // No sum of squares is below the square of the sum by the count; a little is for rounding.
     let n = sessions as f64;
+    // None of these holds for NaN.
+    let are_sums = (0.0..=LONGEST_SECONDS * n).contains(&seconds)
+        && log_seconds.abs() <= LARGEST_LOG * n
+        && (0.0..=LARGEST_LOG.powi(2) * n).contains(&log_seconds_squared);
+    // No sum of squares is below the square of the sum by the count; a little is for rounding.
     let least = log_seconds.powi(2) * (1.0 - 1e-6) - 1e-6;
     let are_moments = match sessions {
         0 => seconds == 0.0 && log_seconds == 0.0 && log_seconds_squared == 0.0,
@@ -213,6 +244,50 @@ mod tests {
 
     fn is_free(spent: &Spent) -> bool {
         spent.traffic == Money::ZERO
+    }
+
+    #[test]
+    fn sums_stay_what_a_store_reads_back() {
+        let mut bench = Bench::in_service();
+        let reads_back = |bench: &Bench| {
+            let is_kept = |record: &Record| {
+                let text = serde_json::to_string(record).unwrap();
+                serde_json::from_str::<Record>(&text).is_ok_and(|read| read == *record)
+            };
+            let sessions = bench.state().sessions.iter().flat_map(|((day, _), tallies)| {
+                let record = |tally: &SessionTally| {
+                    Record::Sessions(DaySessions { day: *day, tally: tally.clone() })
+                };
+                tallies.iter().map(record).collect::<Vec<_>>()
+            });
+            let spent = bench.state().spent.values().cloned().map(Record::Spent);
+            sessions.chain(spent).all(|record| is_kept(&record))
+        };
+        // Beyond what can be: not even once.
+        let endless = SessionTally { seconds: 1.7e308, ..overlay(&[1.0]) };
+        let squares = SessionTally { log_seconds_squared: 1.7e308, ..overlay(&[1.0; 2]) };
+        bench.sessions(1, 1, vec![endless.clone(), endless, squares.clone(), squares]);
+        assert_eq!(counted(&bench), 0);
+        // The most that can be, again and again.
+        let seconds = LONGEST_SECONDS * MOST_SESSIONS as f64;
+        let most = SessionTally {
+            size_class: 63,
+            sessions: MOST_SESSIONS,
+            failed: MOST_SESSIONS,
+            bytes_up: MOST_BYTES,
+            bytes_down: MOST_BYTES,
+            seconds,
+            log_seconds: 17.0 * MOST_SESSIONS as f64,
+            log_seconds_squared: 290.0 * MOST_SESSIONS as f64,
+            ..overlay(&[1.0])
+        };
+        for number in 2..6 {
+            bench.sessions(1, number, vec![most.clone(); MOST_OF_BATCH + 1]);
+            assert!(reads_back(&bench));
+        }
+        let sum = bench.state().sessions.values().flatten().next().unwrap().clone();
+        assert!(sum.sessions >= MOST_SESSIONS && sum.bytes_up <= MOST_COUNT, "{sum:?}");
+        assert!(crate::gain::flows(bench.state(), bench.time(), 1)[0].cost > Money::ZERO);
     }
 
     #[test]

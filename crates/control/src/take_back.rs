@@ -155,11 +155,14 @@ impl Judge<'_> {
         }))
     }
 
-    /// Returns today's direct sessions of a flow by size class: all, and those of the control arm.
+    /// Returns the direct sessions of a flow since yesterday by size class: all, and those of the
+    /// control arm.
     fn direct_sessions(&self, flow: &FlowId) -> (BTreeMap<u8, Sample>, BTreeMap<u8, Sample>) {
         let (mut all, mut control) = (BTreeMap::new(), BTreeMap::new());
-        let today = self.state.sessions.get(&(self.now / DAY_MS, flow.clone()));
-        for tally in today.into_iter().flatten().filter(|tally| tally.path.is_empty()) {
+        let today = self.now / DAY_MS;
+        let days = [today.saturating_sub(1), today].map(|day| (day, flow.clone()));
+        let tallies = days.iter().filter_map(|day| self.state.sessions.get(day)).flatten();
+        for tally in tallies.filter(|tally| tally.path.is_empty()) {
             let class = tally.size_class;
             all.entry(class).or_insert_with(Sample::default).add(tally);
             if tally.arm == Arm::Control {
@@ -199,7 +202,8 @@ fn take(draft: &mut Draft, window: &Window) -> bool {
     let (state, now) = (&draft.state, draft.now());
     let Some(plan) = state.plan_in_effect() else { return false };
     let Some((flow, path)) = plan.path_of(&window.flow) else { return false };
-    if path != window.path || path.is_empty() {
+    let is_taken = of_plan(state, now, plan, &window.flow).is_some();
+    if path != window.path || path.is_empty() || is_taken {
         return false;
     }
     let places = plan.places(flow, path);
@@ -245,11 +249,16 @@ fn described(leg: &MisledLeg) -> String {
     format!("{} -> {} ({rate})", leg.source, leg.destination)
 }
 
+/// Returns whether the time for which a path was taken back is not over.
+fn is_in_time(now: u64, taken: &TakenPath) -> bool {
+    let left = taken.until_unix_ms.saturating_sub(now);
+    left > 0 && u128::from(left) <= TAKEN_FOR.as_millis()
+}
+
 /// Returns whether a path is still not to be proposed.
 fn holds(state: &State, now: u64, taken: &TakenPath) -> bool {
-    let left = taken.until_unix_ms.saturating_sub(now);
-    let is_in_time = left > 0 && u128::from(left) <= TAKEN_FOR.as_millis();
-    is_in_time && !taken.legs.iter().any(|leg| is_slower(state, leg, taken.since_unix_ms))
+    is_in_time(now, taken)
+        && !taken.legs.iter().any(|leg| is_slower(state, leg, taken.since_unix_ms))
 }
 
 /// Returns whether a leg was found to be slower than it was said to be.
@@ -272,16 +281,19 @@ pub(crate) fn of_flow<'a>(
     taken.filter(move |taken| holds(state, now, taken))
 }
 
-/// Returns how the path that a plan gives a flow was taken back, if it was.
+/// Returns how the path that a plan gives a flow was taken back, if it was since the plan was made.
+/// A plan that was made later knows what was measured since.
 pub(crate) fn of_plan<'a>(
     state: &'a State,
     now: u64,
     plan: &PlanRecord,
     flow: &FlowId,
 ) -> Option<&'a TakenPath> {
-    state.taken_back.get(flow)?;
+    let taken = &state.taken_back.get(flow)?.paths;
     let (_, path) = plan.path_of(flow)?;
-    of_flow(state, now, flow).find(|taken| taken.path == path)
+    taken.iter().find(|taken| {
+        taken.path == path && is_in_time(now, taken) && plan.made_unix_ms <= taken.since_unix_ms
+    })
 }
 
 /// Returns the flows whose path by a plan was taken back.
@@ -437,6 +449,28 @@ mod tests {
         };
         bench.report(1, vec![result(40.0)]);
         assert_eq!((known(&bench), taken(&bench)), (1, 0));
+    }
+
+    #[test]
+    fn plan_does_not_give_a_path_again_that_was_taken_back() {
+        let mut bench = Bench::in_service();
+        bench.event(Event::SetMode(crate::record::Mode::Suggest));
+        while said(&bench).is_none() {
+            carry(&mut bench, 5, &[overlay(2.4)]);
+            bench.now += 1000;
+            bench.event(Event::Tick);
+        }
+        // A test explains it; the operator has not applied another plan yet.
+        let (ends, test) = bench.state().rate_tests.first_key_value().unwrap();
+        let mut leg = bench.state().measurements[ends].clone();
+        let test = crate::record::RateTest { unix_ms: bench.now + 1, ..test.clone() };
+        let rate = leg.rate.as_mut().unwrap();
+        rate.rate = rate.rate.scaled(0.1);
+        bench.controller.apply(Record::Measurement(leg));
+        bench.controller.apply(Record::RateTest(test));
+        assert_eq!(of_flow(bench.state(), bench.now, &flow("a", 7).id).count(), 0);
+        bench.pass(61);
+        assert!(!is_over_relays(&bench));
     }
 
     #[test]

@@ -179,7 +179,9 @@ fn roles_and_names_are_checked() {
         ceiling.allows(&document(vec![it]))
     };
     with_file("revocations.txt").unwrap();
-    for name in ["", "..", ".hidden", "a/b", "data.key", "it.toml", "it.ready", "a\0b"] {
+    for name in
+        ["", "..", ".hidden", "a/b", "data.key", "sessions.sock", "it.toml", "it.ready", "a\0b"]
+    {
         assert!(with_file(name).is_err(), "{name}");
     }
     let twice = || process("it", Kind::Relay, relay("", ""));

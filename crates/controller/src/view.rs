@@ -150,7 +150,7 @@ pub struct FlowView {
     /// The flow as it was declared.
     #[serde(flatten)]
     pub flow: FlowRecord,
-    /// The hosts of its path in the plan in effect; empty: direct.
+    /// The hosts of its path now; empty: direct.
     pub path: Vec<HostId>,
     /// Seconds that a day's volume takes on that path, and directly; absent without a plan.
     pub seconds: Option<f64>,

@@ -73,11 +73,14 @@ impl<'a> FlowViews<'a> {
     fn of(&self, flow: &FlowRecord) -> FlowView {
         let planned = self.planned.get(&flow.id);
         let direct = planned.and_then(|planned| planned.fct_direct);
-        let path = self.paths.get(&flow.id).into_iter().flatten();
+        let path: Vec<HostId> =
+            self.paths.get(&flow.id).into_iter().flatten().copied().cloned().collect();
+        let over_path = planned.map(|planned| planned.fct);
+        let seconds = if path.is_empty() { direct } else { over_path };
         FlowView {
             flow: flow.clone(),
-            path: path.copied().cloned().collect(),
-            seconds: planned.map(|planned| planned.fct.as_secs_f64()),
+            path,
+            seconds: seconds.map(|fct| fct.as_secs_f64()),
             seconds_direct: direct.map(|fct| fct.as_secs_f64()),
         }
     }
@@ -220,8 +223,25 @@ fn problems_of_flows(state: &State) -> impl Iterator<Item = StatusProblem> {
     })
 }
 
-/// Returns the alarm of the budget.
+/// Returns the alarm of the budget: of what is spent, or of what the plan costs in a day.
 fn alarm(state: &State, usd_per_day: Money) -> Option<StatusProblem> {
+    let spending = gain::spending(state, unix_now());
+    if spending.is_exhausted {
+        return Some(StatusProblem {
+            what: format!(
+                "today's budget of {} is spent: all flows go direct until the next day (UTC)",
+                spending.budget
+            ),
+            remedy: "`tradewind budget` raises it".to_owned(),
+        });
+    }
+    if spending.is_alarmed {
+        let spent = spending.machines + spending.traffic;
+        return Some(StatusProblem {
+            what: format!("{spent} of today's budget of {} are spent", spending.budget),
+            remedy: "`tradewind budget` raises it, `tradewind gain` shows what for".to_owned(),
+        });
+    }
     let (share, budget) = (state.settings.alarm_share?, state.settings.budget_usd_per_day);
     (usd_per_day.as_usd() >= share * budget.as_usd() && usd_per_day > Money::ZERO).then(|| {
         StatusProblem {
