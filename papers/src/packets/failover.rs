@@ -344,19 +344,20 @@ impl Stage {
         context: &LabContext,
     ) -> Result<Times<Instant>, ProcessError> {
         let wait = |seconds: f64| context.wait(Duration::from_secs_f64(seconds));
+        let before = Duration::from_secs_f64(scenario.before_s);
         wait(scenario.settle_s)?;
         context.lab.reset_validity()?;
         wait(scenario.before_s)?;
         let halted = match self.gateway().map(Service::process) {
             Some(gateway) => {
-                self.expect_interception(context)?;
+                self.expect_interception(context, before)?;
                 let halted = Instant::now();
                 processes::pause(gateway).map_err(LabError::from)?;
                 wait(scenario.watched_s)?;
                 let goes_on = Instant::now();
                 processes::resume(gateway).map_err(LabError::from)?;
                 wait(scenario.before_s)?;
-                self.expect_interception(context)?;
+                self.expect_interception(context, before)?;
                 Some([halted, goes_on])
             }
             None => None,
@@ -382,18 +383,31 @@ impl Stage {
         Ok(Times { killed, returned, halted })
     }
 
-    /// Fails unless the kernel of the caller's host intercepts packets now: then `nft` lists sets
-    /// whose elements expire.
-    fn expect_interception(&self, context: &LabContext) -> Result<(), ProcessError> {
+    /// Waits until the kernel of the caller's host intercepts packets: then `nft` lists sets whose
+    /// elements expire. Fails if it does not within `limit`: on a busy machine a gateway may take
+    /// its peer for silent a moment.
+    fn expect_interception(
+        &self,
+        context: &LabContext,
+        limit: Duration,
+    ) -> Result<(), ProcessError> {
+        const LOOK: Duration = Duration::from_millis(50);
         let [caller, ..] = &self.parties;
         let failed = |why: String| ProcessError::Program { name: "nft".into(), why };
-        let mut nft = context.lab.command(&caller.host, "nft")?;
-        let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
-        let listed = listed.map_err(|error| failed(error.to_string()))?.stdout;
-        if String::from_utf8_lossy(&listed).contains("expires") {
-            return Ok(());
+        let begun = Instant::now();
+        loop {
+            let mut nft = context.lab.command(&caller.host, "nft")?;
+            let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
+            let listed = listed.map_err(|error| failed(error.to_string()))?.stdout;
+            if String::from_utf8_lossy(&listed).contains("expires") {
+                return Ok(());
+            }
+            if begun.elapsed() > limit {
+                let why = format!("a gateway has intercepted no packets for {limit:?}");
+                return Err(failed(why));
+            }
+            context.wait(LOOK)?;
         }
-        Err(failed("packets are not intercepted, where a gateway should do that".into()))
     }
 
     /// Returns the gateway that is the victim.
