@@ -1,5 +1,5 @@
-//! What the connections of this host show of the legs to its neighbours, at no cost: their figures
-//! are read from the kernel every second.
+//! Passive measurement: the figures of this host's connections to its neighbours, read from the
+//! kernel every second, at no cost.
 //!
 //! A rate counts only where the network alone limited it, so that more traffic would not have gone
 //! faster: every connection to the neighbour had data in flight and more waiting all the time, was
@@ -46,14 +46,14 @@ struct Seen {
     rate: Option<f64>,
 }
 
-/// What one connection did over an interval.
+/// The traffic of one connection over an interval.
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     acked: u64,
     is_limited_by_network: bool,
 }
 
-/// What the connections to one place have shown.
+/// The figures of all connections to one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Leg {
     /// The greatest rate, in bytes a second, and its connections.
@@ -98,9 +98,9 @@ pub struct Observer {
     looked: Option<Timestamp>,
     /// The connections then, by their cookies: a new one of the same addresses has another.
     seen: BTreeMap<(SiteId, u64), Seen>,
-    /// What was seen since the last report.
+    /// The figures since the last report.
     legs: BTreeMap<SiteId, Leg>,
-    /// What is in the report that is on its way.
+    /// The figures in the report that is on its way.
     reported: BTreeMap<SiteId, Leg>,
 }
 

@@ -161,19 +161,7 @@ impl Tallies {
 
 fn empty(key: &Key) -> SessionTally {
     let Key { flow, path, arm, size_class } = key.clone();
-    SessionTally {
-        flow,
-        path,
-        arm,
-        size_class,
-        sessions: 0,
-        failed: 0,
-        bytes_up: 0,
-        bytes_down: 0,
-        seconds: 0.0,
-        log_seconds: 0.0,
-        log_seconds_squared: 0.0,
-    }
+    SessionTally::new(flow, path, arm, size_class)
 }
 
 /// Returns the relays of a path as an access log names them.

@@ -1,5 +1,5 @@
-//! What the controller takes by the number of its agents and flows: time of each kind of decision,
-//! memory, and bytes of messages. No sockets and no store; the clock is virtual.
+//! Time of each kind of decision of the controller, its memory, and bytes of messages, by the
+//! number of its agents and flows. No sockets and no store; the clock is virtual.
 //!
 //! `cargo run --release -p tradewind-control --example control_scale [AGENTS FLOWS]...`
 

@@ -1,4 +1,4 @@
-//! Why a flow takes its path: the legs of that, and why it does not take others.
+//! Explanations of a flow's path: its legs, and the reasons against other paths.
 //!
 //! Other paths are judged as they look now, by the measurements and prices that the next plan would
 //! be made of, each alone: this flow moves, all others stay.
@@ -22,7 +22,7 @@ use crate::{gain, knowledge, prices, staleness, take_back};
 /// Most other paths of an answer. Chosen: they fit on a screen.
 const MOST_OTHERS: usize = 5;
 
-/// Why a flow takes its path.
+/// The explanation of a flow's path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The flow.
@@ -114,7 +114,7 @@ pub enum Reason {
     NotMeasured,
     /// It is not faster than the path in effect.
     Slower,
-    /// What is known has changed since the newest plan; the next one weighs it.
+    /// Measurements or declarations have changed since the newest plan; the next one weighs it.
     PlanOutdated,
     /// The newest plan does not take it: others gain more, or a host came into service later.
     NotPlanned,
@@ -142,7 +142,7 @@ pub(crate) fn explain(state: &State, now: Timestamp, id: &FlowId) -> Result<Expl
     })
 }
 
-/// What is known of one flow now.
+/// The knowledge of one flow now.
 struct View<'a> {
     state: &'a State,
     time: Timestamp,
@@ -150,7 +150,7 @@ struct View<'a> {
     /// The problem of this flow alone, over all trusted relay hosts, whatever their state; `None`
     /// before its direct path is measured.
     problem: Option<Problem>,
-    /// Why a new plan should be made.
+    /// The first reason to make a new plan, if there is one.
     stale: Option<String>,
     is_spent: bool,
 }

@@ -379,7 +379,7 @@ impl<'a> Predictions<'a> {
     }
 }
 
-/// What one relay carried in one day, and its cost.
+/// The traffic of one relay in one day, and its cost.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     sessions: u64,

@@ -1,4 +1,4 @@
-//! What is looked up at each report, derived from hosts, flows and plans as they change.
+//! Lookups for reports, derived from hosts, flows and plans as they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

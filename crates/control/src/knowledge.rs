@@ -108,7 +108,7 @@ struct Knowledge<'a> {
     regions: BTreeMap<SiteId, &'a RegionId>,
     /// The window of a site's connections.
     window: Bytes,
-    /// What the access of each place was measured to send, and to receive.
+    /// The rates that the access of each place was measured to send, and to receive.
     sends: BTreeMap<&'a SiteId, AccessRate>,
     receives: BTreeMap<&'a SiteId, AccessRate>,
 }

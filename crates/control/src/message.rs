@@ -218,7 +218,7 @@ pub struct Report {
     /// Sessions that ended since the last acknowledged report, if any did.
     #[serde(default)]
     pub sessions: Option<SessionBatch>,
-    /// What connections to neighbours have shown of their legs since the last acknowledged report.
+    /// The figures of connections to neighbours since the last acknowledged report.
     #[serde(default)]
     pub passive: Vec<PassiveLeg>,
 }
@@ -282,9 +282,14 @@ impl SessionTally {
         (self.arm, self.size_class, &self.path)
     }
 
-    /// Returns a tally of the same kind without sessions.
-    pub(crate) fn without_figures(&self) -> Self {
+    /// Creates a tally of no sessions.
+    #[must_use]
+    pub const fn new(flow: FlowId, path: Vec<RelayId>, arm: Arm, size_class: u8) -> Self {
         Self {
+            flow,
+            path,
+            arm,
+            size_class,
             sessions: 0,
             failed: 0,
             bytes_up: 0,
@@ -292,7 +297,6 @@ impl SessionTally {
             seconds: 0.0,
             log_seconds: 0.0,
             log_seconds_squared: 0.0,
-            ..self.clone()
         }
     }
 
@@ -314,7 +318,7 @@ impl SessionTally {
     }
 }
 
-/// What the connections from a host to a neighbour have shown, by `TCP_INFO`, at no cost.
+/// The figures of a host's connections to a neighbour, by `TCP_INFO`, at no cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PassiveLeg {
     /// The place at the other end.

@@ -1,4 +1,4 @@
-//! What connections show of legs, at no cost.
+//! Figures of connections, which measure legs at no cost.
 //!
 //! A rate that they confirm need not be measured again. One that they contradict in successive
 //! reports is measured at once; where no bytes are left for that, or they contradict the new one as

@@ -1,4 +1,4 @@
-//! What machines and traffic cost: the prices that plans are made with.
+//! Costs of machines and traffic, by the prices that plans are made with.
 
 use std::sync::LazyLock;
 

@@ -94,7 +94,7 @@ pub enum Record {
     Spent(Spent),
     /// The paths that were taken back from a flow, by the flow.
     TakenBack(TakenBack),
-    /// What connections have shown against a leg's rate, by the leg's ends. Not kept.
+    /// A doubt in a leg's rate, by the leg's ends. Not kept.
     Doubt(Doubt),
     /// The sessions of a flow since its path was judged last, by the flow. Not kept.
     Window(Window),
@@ -258,7 +258,7 @@ pub struct PlanRecord {
     /// The number of legs that were known when it was made.
     #[serde(default)]
     pub known_legs: usize,
-    /// What it was allowed to cost, if that is known.
+    /// The budget that it was made for, if that is known.
     #[serde(default)]
     pub budget: Option<Money>,
 }
@@ -486,7 +486,7 @@ pub struct Window {
     pub sessions: Vec<SessionTally>,
     /// The number of successive windows before it in which the path was worse than predicted.
     pub worse: u32,
-    /// What was found in the last of those.
+    /// The finding of the last of those.
     pub finding: String,
 }
 
@@ -511,7 +511,7 @@ pub struct TakenPath {
     /// Time until which it is not proposed again, in milliseconds since the Unix epoch, unless a
     /// leg is found to be slower before.
     pub until_unix_ms: u64,
-    /// What was found, in one line.
+    /// The finding, in one line.
     pub finding: String,
 }
 

@@ -105,7 +105,11 @@ fn known<'a>(
         return Some(same.clone());
     }
     *rows += 1;
-    (*rows <= MOST_TALLIES).then(|| tally.without_figures())
+    let empty = || {
+        let SessionTally { flow, path, arm, size_class, .. } = tally;
+        SessionTally::new(flow.clone(), path.clone(), *arm, *size_class)
+    };
+    (*rows <= MOST_TALLIES).then(empty)
 }
 
 /// Returns whether a tally can be added to a sum that stays within what is exact.

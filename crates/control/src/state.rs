@@ -61,7 +61,7 @@ pub struct State {
     pub probing: Arc<BTreeMap<u64, Probing>>,
     /// The time for which the controller has watched its hosts; `None` before the first tick.
     pub watching: Option<Watching>,
-    /// What is looked up often.
+    /// The lookups.
     pub(crate) index: Arc<Index>,
 }
 

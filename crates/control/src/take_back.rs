@@ -31,9 +31,10 @@ use crate::state::State;
 const WINDOW: Duration = Duration::from_secs(30);
 /// Successive bad windows after which a path is taken back.
 const BAD_WINDOWS: u32 = 2;
-/// How many times the predicted time sessions may take. Chosen: the error of a good prediction.
+/// Largest multiple of the predicted time that sessions may take. Chosen: the error of a good
+/// prediction.
 const WORSE_BY: f64 = 1.25;
-/// How many times the control arm's time sessions may take. Chosen: less is not worth a change.
+/// The same of the control arm's time. Chosen: less is not worth a change.
 const SLOWER_BY: f64 = 1.1;
 /// Round trips that a session is predicted to take at least, to be judged. Chosen: shorter ones are
 /// mostly set-up, and tell nothing of rates.

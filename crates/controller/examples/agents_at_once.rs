@@ -296,7 +296,7 @@ fn flows(gateways: usize) -> Result<Vec<FlowRecord>, Failed> {
     (0..gateways * FLOWS_A_GATEWAY).map(flow).collect()
 }
 
-/// What is known of one agent.
+/// The state of one agent.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     /// The version of its document.

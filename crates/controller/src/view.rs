@@ -243,7 +243,7 @@ pub struct StatusProblem {
     pub remedy: String,
 }
 
-/// What the overlay gained, and what it cost.
+/// The gain of the overlay, and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gain {
     /// [`SCHEMA_VERSION`].
@@ -260,7 +260,7 @@ pub struct Gain {
     pub spending: Spending,
 }
 
-/// Why a flow takes its path.
+/// The explanation of a flow's path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explained {
     /// [`SCHEMA_VERSION`].

@@ -1,4 +1,4 @@
-//! What the probes have measured so far, and the planner's legs from it: those that a controller
+//! The measurements of the probes so far, and the planner's legs from them: those that a controller
 //! derives ([`tradewind_control::knowledge`]), at most as fast as a relay's cap per connection.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,7 +23,7 @@ use crate::processes::process::failed;
 
 /// The type of all relays: the one that the planner knows without a machine of the catalogue.
 const RELAY_TYPE: &str = "standard";
-/// What the owner of each host allows: the lab's network, and nothing else.
+/// The ceiling of each host: the lab's network, and nothing else.
 const CEILING: &str = "roles = [\"relay\", \"gateway\"]\n\
     destinations = [\"10.200.0.0/16:*\", \"[fd74:7277::]/32:*\"]\n\
     next_hops = [\"10.200.0.0/16:*\", \"[fd74:7277::]/32:*\"]\n";

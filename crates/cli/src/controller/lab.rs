@@ -81,7 +81,7 @@ pub(super) fn serve(path: &Path, topology: &Path, log: Log) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the thread for agents works with while the controller runs.
+/// The things that the thread for agents works with while the controller runs.
 struct Overlay<'a> {
     path: &'a Path,
     topology: &'a Path,

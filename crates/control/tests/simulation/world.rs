@@ -64,7 +64,7 @@ pub(super) fn rate_mbps(from: &SiteId, to: &SiteId) -> f64 {
     (20_000.0 / rtt_ms(from, to)).min(900.0)
 }
 
-/// What differs from the world as it should be.
+/// Differences from the world as it should be.
 #[derive(Default)]
 pub(super) struct Conditions {
     /// The share by which round-trip times vary, each time anew.

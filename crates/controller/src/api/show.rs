@@ -54,7 +54,7 @@ pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Ref
     flow.map(|flow| FlowViews::new(controller).of(flow)).ok_or_else(none)
 }
 
-/// What flows take now.
+/// The paths that flows take now.
 struct FlowViews<'a> {
     paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
     planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,

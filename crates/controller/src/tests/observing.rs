@@ -1,4 +1,4 @@
-//! What programs observe: events, metrics, and the API's own document.
+//! Events, metrics, and the API's own document, as programs see them.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::time::Duration;
