@@ -34,17 +34,29 @@ impl Probes {
         let results = self.results.clone();
         tokio::spawn(async move {
             let outcome = measure(&probe).await.unwrap_or_else(|error| failed(&error));
-            let measured_unix_ms = unix_now().as_nanos() / 1_000_000;
-            let result = ProbeResult { id: probe.id, to: probe.to, measured_unix_ms, outcome };
             // The agent ends.
-            let _nobody_waits = results.send(result);
+            let _nobody_waits = results.send(result(probe, outcome));
         });
+    }
+
+    /// Reports a probe that is not allowed here as failed.
+    pub fn refuse(&mut self, probe: Probe, reason: String) {
+        if self.running.insert(probe.id) {
+            tracing::warn!("{reason}");
+            // The agent ends.
+            let _nobody_waits = self.results.send(result(probe, ProbeOutcome::Failed { reason }));
+        }
     }
 
     /// Forgets a probe whose result was acknowledged.
     pub fn forget(&mut self, id: u64) {
         self.running.remove(&id);
     }
+}
+
+fn result(probe: Probe, outcome: ProbeOutcome) -> ProbeResult {
+    let measured_unix_ms = unix_now().as_nanos() / 1_000_000;
+    ProbeResult { id: probe.id, to: probe.to, measured_unix_ms, outcome }
 }
 
 fn failed(error: &ProbeError) -> ProbeOutcome {

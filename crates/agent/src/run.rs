@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tradewind_control::Ceiling;
 use tradewind_control::message::{
-    Document, DocumentVersion, MessageError, ProbeResult, RefusedDocument, Report, ReportAnswer,
-    SCHEMA_VERSION, SignedDocument,
+    Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument, Report,
+    ReportAnswer, SCHEMA_VERSION, SignedDocument,
 };
 use tradewind_stream::connection::Tls;
 use tradewind_units::Duration;
@@ -323,8 +323,7 @@ impl Agent {
     /// Checks a document by the ceiling and puts it into effect.
     fn apply(&mut self, document: Document) -> Result<(), NotTaken> {
         let refused = |error: String| NotTaken::Refused(document.version, error);
-        let ceiling = self.home.ceiling().map_err(|error| refused(error.to_string()))?;
-        let ceiling = ceiling.unwrap_or_else(|| Ceiling::of_role(&self.membership.role));
+        let ceiling = self.ceiling().map_err(|error| refused(error.to_string()))?;
         ceiling.allows(&document).map_err(|error| refused(error.to_string()))?;
         // Before a process that logs there starts.
         self.sources.sessions.expect(&document);
@@ -334,6 +333,26 @@ impl Agent {
         self.sources.passive.observer().watch(&document.watched, document.responder_port);
         self.document = Some(document);
         Ok(())
+    }
+
+    /// Starts the probes that the ceiling allows, and reports the others as failed.
+    fn start(&mut self, probes: Vec<Probe>) {
+        if probes.is_empty() {
+            return;
+        }
+        let ceiling = self.ceiling();
+        for probe in probes {
+            let refused = ceiling.as_ref().map_err(ToString::to_string);
+            match refused.and_then(|ceiling| ceiling.allows_probe(&probe)) {
+                Ok(()) => self.sources.probes.start(probe),
+                Err(reason) => self.sources.probes.refuse(probe, reason),
+            }
+        }
+    }
+
+    /// Returns the owner's ceiling, or that of the host's role where there is none.
+    fn ceiling(&self) -> Result<Ceiling, AgentError> {
+        Ok(self.home.ceiling()?.unwrap_or_else(|| Ceiling::of_role(&self.membership.role)))
     }
 
     /// Listens for the ends of sessions, where a gateway tells them.
@@ -409,7 +428,7 @@ impl Agent {
                 for result in self.results.drain(..sent) {
                     self.sources.probes.forget(result.id);
                 }
-                answer.probes.into_iter().for_each(|probe| self.sources.probes.start(probe));
+                self.start(answer.probes);
             }
             Err(error) => {
                 let controller = self.membership.controller;

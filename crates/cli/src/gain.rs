@@ -116,8 +116,8 @@ fn day(number: u64) -> String {
 
 /// Returns the money of a day in a line.
 fn money(spending: &Spending) -> String {
-    let Spending { estimated, machines, traffic, budget, .. } = spending;
-    let spent = *machines + *traffic;
+    let Spending { estimated, machines, traffic, tests, budget, .. } = spending;
+    let spent = *machines + *traffic + *tests;
     let state = if spending.is_exhausted {
         "; the budget is spent: all flows go direct until tomorrow"
     } else if spending.is_alarmed {
@@ -126,8 +126,8 @@ fn money(spending: &Spending) -> String {
         ""
     };
     format!(
-        "money: {spent} today ({machines} for machines, {traffic} for traffic), estimated \
-         {estimated} for a whole day, budget {budget}{state}"
+        "money: {spent} today ({machines} for machines, {traffic} for traffic, {tests} for rate \
+         tests), estimated {estimated} for a whole day, budget {budget}{state}"
     )
 }
 
@@ -152,13 +152,14 @@ mod tests {
             day: 0,
             estimated: usd(2.4),
             machines: usd(1.0),
-            traffic: usd(0.5),
+            traffic: usd(0.4),
+            tests: usd(0.1),
             budget: usd(6.0),
             is_alarmed: false,
             is_exhausted: false,
         };
         let plain = money(&spending);
-        assert!(plain.starts_with("money: $1.50 today ($1.00 for machines, $0.50"), "{plain}");
+        assert!(plain.starts_with("money: $1.50 today ($1.00 for machines, $0.40"), "{plain}");
         assert!(plain.ends_with("budget $6.00"), "{plain}");
         spending.is_alarmed = true;
         assert!(money(&spending).ends_with("past the alarm"));

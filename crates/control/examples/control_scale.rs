@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tradewind_control::message::{Report, SCHEMA_VERSION};
 use tradewind_control::record::{FlowRecord, Host, Mode, Record, Role, Settings};
-use tradewind_control::{Controller, Event, Keys, Refusal};
+use tradewind_control::{Controller, Event, Keys, Refusal, SettingsRequest};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_model::Catalogue;
 use tradewind_model::measurement::{LegMeasurement, Method, RttSummary};
@@ -60,7 +60,7 @@ fn measured(agents: usize, flows: usize) -> String {
     let report = run.reports();
     let tick = run.event(&Event::Tick);
     // Every host whose document has changed gets a new one.
-    let change = run.event(&Event::SetMode(Mode::Suggest));
+    let change = run.event(&Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
     let load = report.as_secs_f64() * agents as f64 / REPORT_EVERY;
     let planned = match run.plan() {
         Ok(times) => times.map(|time| format!("{:.2}", time.as_secs_f64())).join(" | "),

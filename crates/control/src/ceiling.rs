@@ -1,6 +1,9 @@
 //! The ceiling of a host: the most that its owner allows any controller. The agent refuses a
 //! document beyond it, so that a stolen controller makes no open relay of the host.
 //!
+//! Probes stay below it, too: they go to addresses that the host may dial anyway, and are bounded in
+//! time and connections.
+//!
 //! Whatever the ceiling says, a document never leads outside the folder of its processes: keys and
 //! files are in it, logs go to the agent alone, metrics stay on the host, and no process runs as
 //! root. A process may learn the initial windows of its own connections, and of no others.
@@ -16,8 +19,9 @@ use tradewind_config::{
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, DestinationRule};
 
-use crate::message::{Document, Process, SESSIONS_SOCKET};
+use crate::message::{Document, Probe, ProbeKind, Process, SESSIONS_SOCKET};
 use crate::record::Role;
+use crate::schedule::RESPONDER_PORT;
 
 /// The name of the file that holds the host's own identity, which no document may write.
 pub const DATA_KEY: &str = "data.key";
@@ -47,6 +51,12 @@ pub struct Beyond {
     /// The key that is not allowed, and what would be.
     pub problem: String,
 }
+
+/// Most handshakes, and most connections and milliseconds of a rate test, of one probe. Chosen:
+/// several times what a controller asks for.
+const MOST_SAMPLES: u32 = 1000;
+const MOST_CONNECTIONS: u32 = 64;
+const MOST_DURATION_MS: u64 = 60_000;
 
 /// Public addresses: all of the Internet, mail (port 25) aside, since that is what a stolen relay
 /// would be used for first. A rule of all addresses covers no private network.
@@ -91,6 +101,36 @@ impl Ceiling {
             return Err(Beyond { process, problem });
         }
         Ok(())
+    }
+
+    /// Checks that a probe stays below it: its target is an address that a relay or a gateway here
+    /// may dial, at such a port or at that of other agents' responders.
+    ///
+    /// # Errors
+    /// In one line, what it exceeds and how.
+    pub fn allows_probe(&self, probe: &Probe) -> Result<(), String> {
+        let target = probe.target;
+        let covers = |rule: &DestinationRule| {
+            let at = |port| SocketAddr::new(target.ip().to_canonical(), port);
+            rule.covers_address(at(target.port()))
+                || target.port() == RESPONDER_PORT && rule.covers_address(at(*rule.ports().start()))
+        };
+        if !self.destinations.iter().chain(&self.next_hops).any(covers) {
+            let limits = "`destinations` and `next_hops`";
+            return Err(format!("probe of {target}: it is beyond the ceiling's {limits}"));
+        }
+        match probe.kind {
+            ProbeKind::Rtt { samples, .. } if samples > MOST_SAMPLES => {
+                Err(format!("probe of {target}: {samples} handshakes; at most {MOST_SAMPLES}"))
+            }
+            ProbeKind::Rate { connections, .. } if connections > MOST_CONNECTIONS => Err(format!(
+                "probe of {target}: {connections} connections; at most {MOST_CONNECTIONS}"
+            )),
+            ProbeKind::Rate { duration_ms, .. } if duration_ms > MOST_DURATION_MS => {
+                Err(format!("probe of {target}: {duration_ms} ms; at most {MOST_DURATION_MS}"))
+            }
+            ProbeKind::Rtt { .. } | ProbeKind::Rate { .. } => Ok(()),
+        }
     }
 
     fn check_process(&self, process: &Process) -> Result<(), String> {

@@ -77,15 +77,13 @@ impl Controller {
             }
             Event::AddFlow(flow) => operator::add_flow(draft, flow, &self.keys)?,
             Event::RemoveFlow(flow) => operator::remove_flow(draft, flow)?,
-            Event::SetBudget { usd_per_day, alarm_share } => {
-                operator::set_budget(draft, *usd_per_day, *alarm_share)?
-            }
-            Event::SetMode(mode) => {
-                let answer = operator::set_mode(draft, *mode);
-                rollout::apply_newest(draft);
+            Event::ChangeSettings(request) => {
+                let answer = operator::change_settings(draft, request)?;
+                if request.mode.is_some() {
+                    rollout::apply_newest(draft);
+                }
                 answer
             }
-            Event::SetControlShare(share) => operator::set_control_share(draft, *share)?,
             Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
             Event::Revoke(host) => operator::revoke(draft, host)?,
             Event::Planned(plan) => planning::planned(draft, plan)?,

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Plan;
 use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
@@ -17,6 +19,38 @@ pub struct Keys {
     pub identity: IdentityKey,
     /// The operator's key that signs grants.
     pub operator: OperatorKey,
+}
+
+/// Settings to change; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsRequest {
+    /// The most that a day may cost, in dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_usd_per_day: Option<Money>,
+    /// Share of it that raises an alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarm_share: Option<f64>,
+    /// The one who applies plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_share: Option<Ratio>,
+}
+
+impl SettingsRequest {
+    /// Sets the most that a day may cost.
+    #[must_use]
+    pub fn budget(usd_per_day: Money) -> Self {
+        Self { budget_usd_per_day: Some(usd_per_day), ..Self::default() }
+    }
+
+    /// Sets who applies plans.
+    #[must_use]
+    pub fn mode(mode: Mode) -> Self {
+        Self { mode: Some(mode), ..Self::default() }
+    }
 }
 
 /// Something that happened.
@@ -51,17 +85,8 @@ pub enum Event {
     AddFlow(FlowRecord),
     /// The operator removes a flow.
     RemoveFlow(FlowId),
-    /// The operator sets the budget.
-    SetBudget {
-        /// The most that a day may cost.
-        usd_per_day: Money,
-        /// Share of it that raises an alarm.
-        alarm_share: Option<f64>,
-    },
-    /// The operator sets who applies plans.
-    SetMode(Mode),
-    /// The operator sets the share of sessions in the control arm.
-    SetControlShare(Ratio),
+    /// The operator changes settings, all of these or none.
+    ChangeSettings(SettingsRequest),
     /// The operator takes a host out of service, or back into it.
     Drain {
         /// The host.

@@ -487,7 +487,7 @@ mod tests {
     use tradewind_units::Duration;
 
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::record::{Record, Rollout, Settings};
     use crate::testing::{Bench, flow, gateway, host, relay};
 
@@ -509,7 +509,7 @@ mod tests {
 
     fn budget(bench: &mut Bench, usd: f64) {
         let usd_per_day = Money::from_usd(usd).unwrap();
-        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
     }
 
     #[test]
@@ -546,7 +546,7 @@ mod tests {
         let rollout = Rollout { retiring: Vec::new(), ..bench.state().rollout.clone() };
         bench.controller.apply(Record::Rollout(rollout));
         bench.pass(61);
-        bench.event(Event::SetMode(Mode::Suggest));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
         bench.event(Event::Drain { host: host(BOTH[1]), is_drained: false });
         assert_eq!(reason(&bench, &BOTH), Reason::NotPlanned);
         let newest = bench.plan();
@@ -569,7 +569,7 @@ mod tests {
         bench.pass(10);
         assert!(!explained(&bench).is_over_relays);
         budget(&mut bench, 20.0);
-        bench.event(Event::SetMode(Mode::Suggest));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
         bench.event(Event::Drain { host: host(BOTH[0]), is_drained: true });
         assert_eq!(reason(&bench, &BOTH), Reason::HostDrained);
         bench.event(Event::Drain { host: host(BOTH[0]), is_drained: false });
@@ -589,7 +589,7 @@ mod tests {
         let mut bench = Bench::in_service();
         budget(&mut bench, 0.0);
         bench.pass(10);
-        bench.event(Event::SetMode(Mode::Suggest));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
         budget(&mut bench, 0.5);
         assert_eq!(reason(&bench, &BOTH), Reason::OverBudget);
         let answer = explained(&bench).answer;
@@ -609,6 +609,8 @@ mod tests {
             since_unix_ms: bench.now,
             until_unix_ms: bench.now + 60_000,
             finding: "sessions took 2.0 times as long as predicted".to_owned(),
+            sessions: Vec::new(),
+            excused_unix_ms: None,
         };
         let taken = crate::record::TakenBack { flow: flow("a", 7).id, paths: vec![taken] };
         bench.controller.apply(Record::TakenBack(taken));

@@ -47,14 +47,22 @@ pub struct FlowGain {
     pub flow: FlowId,
     /// The day, in days since the Unix epoch (UTC).
     pub day: u64,
-    /// Sessions over relays that ended in order.
+    /// Sessions for which the plan gave relays, and that ended in order.
     pub overlay_sessions: u64,
+    /// Those of them that went direct in the end, as the path over relays failed before it carried
+    /// anything.
+    pub fallback_sessions: u64,
     /// Sessions of the control arm that ended in order.
     pub control_sessions: u64,
-    /// Sessions that went direct by plan, or fell back.
+    /// Sessions that went direct by plan, or of the control arm over relays, as the direct path
+    /// failed.
     pub other_sessions: u64,
     /// Sessions that did not end in order, of all.
     pub failed_sessions: u64,
+    /// Those of them for which the plan gave relays.
+    pub overlay_failed_sessions: u64,
+    /// Those of them of the control arm.
+    pub control_failed_sessions: u64,
     /// Bytes that all of them carried.
     pub bytes: u64,
     /// Completion time direct by that over relays, over size classes with both; absent: too few.
@@ -97,6 +105,8 @@ pub struct Spending {
     pub machines: Money,
     /// The cost of traffic so far, by the bytes of sessions that have ended.
     pub traffic: Money,
+    /// The cost of what relays sent in rate tests.
+    pub tests: Money,
     /// The budget.
     pub budget: Money,
     /// True once the alarm's share of the budget is spent.
@@ -109,7 +119,7 @@ pub struct Spending {
 #[must_use]
 pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
     let costs = Costs::new(state, now, days);
-    let predictions = Predictions::new(state);
+    let mut predictions = Predictions::new(state);
     let gain = |((day, flow), tallies): (&(u64, FlowId), &Vec<SessionTally>)| {
         let arms = Arms::new(tallies);
         let compared = arms.compared();
@@ -117,16 +127,26 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
         let seconds_saved = saved(&compared);
         let cost = costs.of_flow(*day, tallies);
         let is_gain = |saved: &Estimate| saved.low > 0.0;
+        let failed = |arm: Option<Arm>| {
+            let of = tallies.iter().filter(|tally| arm.is_none_or(|arm| arm_of(tally) == arm));
+            of.map(|tally| tally.failed).sum()
+        };
+        let fell_back = |tally: &&SessionTally| tally.arm == Arm::Overlay && tally.path.is_empty();
         FlowGain {
             flow: flow.clone(),
             day: *day,
             overlay_sessions: sessions(Arm::Overlay),
             control_sessions: sessions(Arm::Control),
             other_sessions: sessions(Arm::Other),
-            failed_sessions: tallies.iter().map(|tally| tally.failed).sum(),
+            fallback_sessions: tallies.iter().filter(fell_back).map(|it| it.sessions).sum(),
+            failed_sessions: failed(None),
+            overlay_failed_sessions: failed(Some(Arm::Overlay)),
+            control_failed_sessions: failed(Some(Arm::Control)),
             bytes: tallies.iter().map(SessionTally::bytes).fold(0, u64::saturating_add),
             speedup: speedup(&compared),
-            speedup_predicted: predictions.speedup(flow, &arms, &compared),
+            speedup_predicted: predictions
+                .of_day(*day)
+                .and_then(|it| it.speedup(flow, &arms, &compared)),
             seconds_saved,
             cost,
             usd_per_second_saved: seconds_saved
@@ -185,6 +205,7 @@ pub fn spending(state: &State, now: Timestamp) -> Spending {
         estimated: state.plan_in_effect().map_or(Money::ZERO, |plan| plan.usd_per_day),
         machines: spent.map_or(Money::ZERO, Spent::of_machines),
         traffic: spent.map_or(Money::ZERO, |spent| spent.traffic),
+        tests: spent.map_or(Money::ZERO, |spent| spent.tests),
         budget,
         is_alarmed: state.settings.alarm_share.is_some_and(is_beyond),
         is_exhausted: budget > Money::ZERO && total >= budget,
@@ -250,6 +271,16 @@ impl Sample {
     }
 }
 
+/// Returns the arm that the times of sessions are compared in. Sessions over relays count as they
+/// were to go, so that what a failure of relays costs counts against them; those of the control
+/// arm that could not go direct tell nothing of the direct path.
+fn arm_of(tally: &SessionTally) -> Arm {
+    match tally.arm {
+        Arm::Control if !tally.path.is_empty() => Arm::Other,
+        arm => arm,
+    }
+}
+
 /// The sessions of one flow and day, by arm and size class.
 struct Arms(BTreeMap<(Arm, u8), Sample>);
 
@@ -257,7 +288,7 @@ impl Arms {
     fn new(tallies: &[SessionTally]) -> Self {
         let mut arms: BTreeMap<(Arm, u8), Sample> = BTreeMap::new();
         for tally in tallies.iter().filter(|tally| tally.sessions > 0) {
-            arms.entry((tally.arm, tally.size_class)).or_default().add(tally);
+            arms.entry((arm_of(tally), tally.size_class)).or_default().add(tally);
         }
         Self(arms)
     }
@@ -348,20 +379,43 @@ fn saved(classes: &[Compared]) -> Option<Estimate> {
     })
 }
 
-/// Predictions by the plan in effect, or the newest where none is.
-struct Predictions<'a>(Option<(&'a PlanRecord, Predictor<'a>)>);
+/// Predictions by day.
+struct Predictions<'a> {
+    state: &'a State,
+    days: BTreeMap<u64, Option<Prediction<'a>>>,
+}
 
 impl<'a> Predictions<'a> {
-    fn new(state: &'a State) -> Self {
-        let has_relays = |plan: &&PlanRecord| !plan.hosts.is_empty();
-        let plan = state.plan_in_effect().filter(has_relays).or_else(|| state.newest_plan());
-        Self(plan.map(|plan| (plan, Predictor::new(plan, &plan.measurements))))
+    const fn new(state: &'a State) -> Self {
+        Self { state, days: BTreeMap::new() }
     }
 
+    /// Returns the predictions of the plan of a day: the one in effect if it was made by then,
+    /// otherwise the newest that was. Plans of long ago are forgotten.
+    fn of_day(&mut self, day: u64) -> Option<&Prediction<'a>> {
+        let state = self.state;
+        let prediction = self.days.entry(day).or_insert_with(|| {
+            let can_be =
+                |plan: &&PlanRecord| !plan.hosts.is_empty() && plan.made_unix_ms / DAY_MS <= day;
+            let newest = || state.plans.values().rev().find(can_be);
+            let plan = state.plan_in_effect().filter(can_be).or_else(newest)?;
+            Some(Prediction { plan, predictor: Predictor::new(plan, &plan.measurements) })
+        });
+        prediction.as_ref()
+    }
+}
+
+/// Predictions by one plan.
+struct Prediction<'a> {
+    plan: &'a PlanRecord,
+    predictor: Predictor<'a>,
+}
+
+impl Prediction<'_> {
     /// Returns the predicted speedup of sessions of the sizes that were compared, of all sizes over
     /// relays where none were.
     fn speedup(&self, flow: &FlowId, arms: &Arms, compared: &[Compared]) -> Option<f64> {
-        let (plan, predictor) = self.0.as_ref()?;
+        let Self { plan, predictor } = self;
         let (flow, relays) = plan.path_of(flow)?;
         let (planned, direct) = (predictor.path(flow, relays)?, predictor.path(flow, &[])?);
         let is_compared = |class: u8| compared.iter().any(|known| known.class == class);
@@ -528,6 +582,46 @@ mod tests {
         assert!((saved.value - 5.0).abs() < 1e-6, "{saved:?}");
         let per_second = enough.usd_per_second_saved.unwrap();
         assert!((per_second - enough.cost.as_usd() / 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sessions_count_in_the_arm_that_they_were_drawn_for() {
+        let mut bench = Bench::in_service();
+        let day = |bench: &Bench| flows(bench.state(), bench.time(), 1).pop().unwrap();
+        bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5]), direct(&[2.0; 5])]);
+        assert!((day(&bench).speedup.unwrap().value - 2.0).abs() < 1e-9);
+        // The path over relays fails for half of the sessions, which then take four seconds.
+        let fallback = tally(Arm::Overlay, &[], &[4.0; 5]);
+        let failed = SessionTally { sessions: 0, failed: 2, ..tally(Arm::Overlay, &PATH, &[]) };
+        bench.sessions(1, 2, vec![fallback, failed]);
+        let gain = day(&bench);
+        assert!((gain.speedup.unwrap().value - 1.0).abs() < 1e-9, "{gain:?}");
+        assert_eq!((gain.overlay_sessions, gain.fallback_sessions), (10, 5));
+        // One of the control arm that went over relays is no direct session.
+        let failed = SessionTally { sessions: 0, failed: 1, ..direct(&[]) };
+        bench.sessions(1, 3, vec![tally(Arm::Control, &PATH, &[9.0; 5]), failed]);
+        let gain = day(&bench);
+        assert!((gain.speedup.unwrap().value - 1.0).abs() < 1e-9, "{gain:?}");
+        assert_eq!((gain.control_sessions, gain.other_sessions), (5, 5));
+        assert_eq!((gain.overlay_failed_sessions, gain.control_failed_sessions), (2, 1));
+        assert_eq!(gain.failed_sessions, 3);
+    }
+
+    #[test]
+    fn predictions_of_a_day_are_of_a_plan_of_that_day() {
+        let mut bench = Bench::in_service();
+        bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
+        let predicted = |bench: &Bench| flows(bench.state(), bench.time(), 2)[0].speedup_predicted;
+        assert!(predicted(&bench).is_some());
+        bench.now += DAY_MS;
+        bench.pass(10);
+        for _ in 0..2 {
+            let plan = bench.plan();
+            bench.event(crate::event::Event::Apply { plan });
+            bench.pass(3700);
+        }
+        // The plan of that day is forgotten, and later ones say nothing of it.
+        assert_eq!(predicted(&bench), None);
     }
 
     #[test]

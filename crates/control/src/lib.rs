@@ -68,6 +68,7 @@ mod watched;
 
 pub use ceiling::Ceiling;
 pub use controller::{Answer, Controller, Decision, Event, Keys, Refusal};
+pub use event::SettingsRequest;
 pub use invite::{Invite, InviteSecret};
 pub use record::Record;
 pub use state::State;

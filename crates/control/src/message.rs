@@ -235,15 +235,18 @@ pub struct SessionBatch {
     pub tallies: Vec<SessionTally>,
 }
 
-/// The reason why sessions took their path.
+/// The path that sessions were to take. It is an arm of a comparison: a session counts in its arm
+/// whatever path it takes in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// The path that the plan gives: over relays.
+    /// The path that the plan gives, over relays; directly only after that failed.
     Overlay,
-    /// Drawn by lot to go direct although the plan gives relays: the control arm.
+    /// Drawn by lot to go direct although the plan gives relays: the control arm. Over relays only
+    /// after that failed.
     Control,
-    /// Anything else: flows that go direct by plan, and sessions that fell back to another path.
+    /// Anything else: flows that go direct by plan, and sessions whose first path was known to be
+    /// down.
     Other,
 }
 
@@ -255,7 +258,7 @@ pub struct SessionTally {
     pub flow: FlowId,
     /// The names of the path's relays, in order; empty: direct.
     pub path: Vec<RelayId>,
-    /// The reason for the path.
+    /// The arm.
     pub arm: Arm,
     /// The size class: the binary logarithm, rounded down, of the bytes carried both ways.
     pub size_class: u8,

@@ -10,6 +10,9 @@ use crate::prices;
 use crate::record::{Host, PlanRecord, Record, Spent};
 use crate::state::State;
 
+/// Most that the traffic of a day counts for, and rate tests, in dollars. Chosen: below what [`Money`] can be.
+const MOST_USD: f64 = 1e8;
+
 /// Counts the time of machines since it was counted last. Those that run relays now are taken to
 /// have run them all that time; the caller counts each minute.
 pub(crate) fn meter(draft: &mut Draft) {
@@ -51,6 +54,28 @@ fn counted(mut spent: Spent, running: &[Host], end: u64) -> Spent {
     spent
 }
 
+/// Adds the cost of sessions' traffic and of rate tests to what today has cost.
+pub(crate) fn charge(
+    state: &State,
+    now: u64,
+    [traffic, tests]: [Money; 2],
+    records: &mut Vec<Record>,
+) {
+    if traffic == Money::ZERO && tests == Money::ZERO {
+        return;
+    }
+    let day = now / DAY_MS;
+    let before = state.spent.get(&day).cloned();
+    let before = before.unwrap_or(Spent { day, until_unix_ms: now, ..Spent::default() });
+    let most = Money::from_usd(MOST_USD).unwrap_or_default();
+    let (traffic, tests) = (before.traffic + traffic, before.tests + tests);
+    records.push(Record::Spent(Spent {
+        traffic: traffic.min(most),
+        tests: tests.min(most),
+        ..before
+    }));
+}
+
 /// Says once a day that the alarm's share of the budget is spent, and that all of it is; returns
 /// whether the latter is new.
 pub(crate) fn watch(draft: &mut Draft) -> bool {
@@ -60,11 +85,12 @@ pub(crate) fn watch(draft: &mut Draft) -> bool {
         return false;
     }
     let so_far = format!(
-        "{} of today's budget {} spent: {} for machines, {} for traffic",
+        "{} of today's budget {} spent: {} for machines, {} for traffic, {} for rate tests",
         spent.total(),
         spending.budget,
         spending.machines,
-        spending.traffic
+        spending.traffic,
+        spending.tests
     );
     let alarms = spending.is_alarmed && !spent.has_alarmed;
     let stops = spending.is_exhausted && !spent.has_stopped;
@@ -101,7 +127,7 @@ fn time(unix_ms: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, Refusal};
+    use crate::event::{Event, Refusal, SettingsRequest};
     use crate::message::{Arm, SessionTally};
     use crate::record::{AuditEntry, Step};
     use crate::testing::{Bench, PATH, tally};
@@ -121,7 +147,10 @@ mod tests {
     fn spent_budget_sends_all_flows_direct_until_the_next_day() {
         let mut bench = Bench::in_service();
         let usd = |usd| Money::from_usd(usd).unwrap();
-        let budget = |share| Event::SetBudget { usd_per_day: usd(20.0), alarm_share: share };
+        let budget = |alarm_share| {
+            let budget = SettingsRequest::budget(usd(20.0));
+            Event::ChangeSettings(SettingsRequest { alarm_share, ..budget })
+        };
         bench.event(budget(Some(0.5)));
         let has_paths = |bench: &Bench| bench.config("office-1").unwrap().contains("twgrant_");
         bench.sessions(1, 1, vec![gigabytes(70)]);
@@ -167,7 +196,7 @@ mod tests {
         bench.pass(3600 + 1800);
         assert!((of(&bench, day) - before - 1.0 / 24.0).abs() < 0.001);
         assert!((of(&bench, day + 1) - 0.5 / 24.0).abs() < 0.001);
-        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
         bench.pass(60);
         let stopped = of(&bench, day + 1);
         bench.pass(1000);

@@ -1,11 +1,11 @@
 //! Settings that the operator declares: flows, budget, mode, and hosts out of service.
 
-use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio};
+use tradewind_units::{Bytes, FlowId, HostId};
 
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
-use crate::event::{Answer, Keys, Refusal};
+use crate::event::{Answer, Keys, Refusal, SettingsRequest};
 use crate::record::{FlowRecord, Host, Mode, Record, Settings, Spent};
 
 /// Adds a flow, or replaces the one of the same name.
@@ -67,45 +67,49 @@ pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Re
     Ok(Answer::Done)
 }
 
-/// Sets the budget of a day. Of zero, all flows go direct at once.
-pub(crate) fn set_budget(
+/// Changes settings, all of them or none. With a budget of zero, all flows go direct at once.
+pub(crate) fn change_settings(
     draft: &mut Draft,
-    usd_per_day: Money,
-    alarm_share: Option<f64>,
+    request: &SettingsRequest,
 ) -> Result<Answer, Refusal> {
+    const MOST_CONTROL: f64 = 0.5;
+    let invalid = |problem: &str| Err(Refusal::Invalid(problem.to_owned()));
+    let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share } = *request;
     if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-        return Err(Refusal::Invalid("the share that raises an alarm is 0 to 1".to_owned()));
+        return invalid("the share that raises an alarm is 0 to 1");
     }
-    let settings =
-        Settings { budget_usd_per_day: usd_per_day, alarm_share, ..draft.state.settings.clone() };
-    draft.push(Record::Settings(settings));
+    if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
+        return invalid("the control arm is at most half of all sessions");
+    }
+    let known = draft.state.settings.clone();
+    draft.push(Record::Settings(Settings {
+        budget_usd_per_day: budget_usd_per_day.unwrap_or(known.budget_usd_per_day),
+        alarm_share: alarm_share.or(known.alarm_share),
+        mode: mode.unwrap_or(known.mode),
+        control_share: control_share.unwrap_or(known.control_share),
+    }));
     // What was said of the budget before says nothing of this one.
-    if let Some(spent) = draft.state.spent.get(&(draft.now() / DAY_MS)).cloned() {
+    if (budget_usd_per_day.is_some() || alarm_share.is_some())
+        && let Some(spent) = draft.state.spent.get(&(draft.now() / DAY_MS)).cloned()
+    {
         draft.push(Record::Spent(Spent { has_alarmed: false, has_stopped: false, ..spent }));
     }
-    draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
-    Ok(Answer::Done)
-}
-
-/// Sets who applies plans.
-pub(crate) fn set_mode(draft: &mut Draft, mode: Mode) -> Answer {
-    draft.push(Record::Settings(Settings { mode, ..draft.state.settings.clone() }));
-    let who = match mode {
-        Mode::Suggest => "the operator",
-        Mode::Auto => "the controller",
-    };
-    draft.audit(OPERATOR, format!("plans are applied by {who}"));
-    Answer::Done
-}
-
-/// Sets the share of the control arm.
-pub(crate) fn set_control_share(draft: &mut Draft, share: Ratio) -> Result<Answer, Refusal> {
-    const MOST: f64 = 0.5;
-    if share.as_f64() > MOST {
-        return Err(Refusal::Invalid("the control arm is at most half of all sessions".to_owned()));
+    if let Some(usd_per_day) = budget_usd_per_day {
+        draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
     }
-    draft.push(Record::Settings(Settings { control_share: share, ..draft.state.settings.clone() }));
-    draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
+    if let Some(share) = alarm_share {
+        draft.audit(OPERATOR, format!("set the alarm to {:.0} % of the budget", share * 100.0));
+    }
+    if let Some(mode) = mode {
+        let who = match mode {
+            Mode::Suggest => "the operator",
+            Mode::Auto => "the controller",
+        };
+        draft.audit(OPERATOR, format!("plans are applied by {who}"));
+    }
+    if let Some(share) = control_share {
+        draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
+    }
     Ok(Answer::Done)
 }
 
@@ -140,6 +144,8 @@ fn trusted(draft: &Draft, host: &HostId) -> Result<Host, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_units::{Money, Ratio};
+
     use super::*;
     use crate::event::Event;
     use crate::testing::{Bench, flow, host, relay};
@@ -171,6 +177,34 @@ mod tests {
     }
 
     #[test]
+    fn settings_change_together_or_not_at_all() {
+        let mut bench = Bench::new();
+        let good = SettingsRequest {
+            alarm_share: Some(0.5),
+            control_share: Some(Ratio::new(0.1).unwrap()),
+            mode: Some(Mode::Auto),
+            ..SettingsRequest::budget(Money::from_usd(5.0).unwrap())
+        };
+        let (before, lines) = (bench.state().settings.clone(), bench.state().audit.len());
+        for wrong in [
+            SettingsRequest { control_share: Some(Ratio::new(0.6).unwrap()), ..good.clone() },
+            SettingsRequest { alarm_share: Some(1.1), ..good.clone() },
+            SettingsRequest { alarm_share: Some(f64::NAN), ..good.clone() },
+        ] {
+            let refusal = bench.refusal(Event::ChangeSettings(wrong));
+            assert!(matches!(refusal, Refusal::Invalid(_)), "{refusal}");
+            assert_eq!((&bench.state().settings, bench.state().audit.len()), (&before, lines));
+        }
+        bench.event(Event::ChangeSettings(good));
+        assert_eq!(bench.state().settings.mode, Mode::Auto);
+        assert_eq!(bench.state().settings.alarm_share, Some(0.5));
+        assert_eq!(bench.state().audit.len(), lines + 4);
+        // What is absent stays.
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        assert_eq!(bench.state().settings.alarm_share, Some(0.5));
+    }
+
+    #[test]
     fn each_action_of_the_operator_is_in_the_audit_log() {
         let mut bench = Bench::new();
         bench.join(1, relay("gcp:us-east1"));
@@ -179,8 +213,8 @@ mod tests {
         for event in [
             Event::AddFlow(flow("a", 7)),
             Event::RemoveFlow(flow("a", 7).id),
-            Event::SetBudget { usd_per_day: budget, alarm_share: Some(0.8) },
-            Event::SetMode(Mode::Auto),
+            Event::ChangeSettings(SettingsRequest::budget(budget)),
+            Event::ChangeSettings(SettingsRequest::mode(Mode::Auto)),
             Event::Drain { host: id.clone(), is_drained: true },
             Event::Revoke(id.clone()),
         ] {

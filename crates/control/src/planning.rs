@@ -325,7 +325,7 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::testing::{Bench, flow, gateway, host, relay};
 
     #[test]
@@ -382,11 +382,11 @@ mod tests {
         assert_eq!((bench.state().rollout.to, second), (first, first.unwrap() + 1));
         assert_eq!(bench.state().newest_plan().unwrap().number, second);
         // Half the direct time is far more than the threshold.
-        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
         bench.pass(10);
         assert_eq!(bench.state().rollout.to, None);
         let usd_per_day = Money::from_usd(20.0).unwrap();
-        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
         let third = bench.plan();
         assert_eq!(bench.state().rollout.to, Some(third));
     }

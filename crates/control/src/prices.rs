@@ -6,7 +6,7 @@ use tradewind_model::Catalogue;
 use tradewind_model::catalogue::Egress;
 use tradewind_model::cost::Prices;
 use tradewind_plan::RelayType;
-use tradewind_units::{Bytes, HostId, Money, RegionId, RelayId, RelayTypeId};
+use tradewind_units::{Bytes, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::event::Refusal;
@@ -56,22 +56,34 @@ pub(crate) fn region<'a>(state: &'a State, relay: &RelayId) -> Option<&'a Region
     }
 }
 
+/// Returns the cost of what a relay sent to another place, in a rate test; nothing if it is no
+/// relay.
+pub(crate) fn test_traffic(from: &Role, to: &SiteId, bytes: u64) -> Money {
+    let Role::Relay { region, .. } = from else { return Money::ZERO };
+    let region_of = RegionId::new(to.as_str()).ok();
+    // A site is no region of the catalogue.
+    let known = region_of.filter(|to| CATALOGUE.region(to).is_some());
+    cost(Some(region), known.as_ref(), bytes)
+}
+
+/// Returns the cost of bytes from a region to another one, or to the Internet. A region without a
+/// price costs as much as in CP.
+fn cost(from: Option<&RegionId>, to: Option<&RegionId>, bytes: u64) -> Money {
+    let to = to.map_or(Egress::Internet, Egress::Region);
+    let flat = Prices::cloudpilot();
+    let price = from.and_then(|from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok()));
+    price.map_or(Money::ZERO, |price| price.cost_of(Bytes::new(bytes)))
+}
+
 /// Returns the cost of what each relay of these sessions' path sent, in the path's order: towards
 /// the destination to the next relay or the Internet, and back to the relay before or the Internet.
-/// A region without a price costs as much as in CP.
 pub(crate) fn traffic(state: &State, tally: &SessionTally) -> Vec<Money> {
     let regions: Vec<Option<&RegionId>> =
         tally.path.iter().map(|relay| region(state, relay)).collect();
-    let cost = |from: Option<&RegionId>, to: Option<&Option<&RegionId>>, bytes: u64| {
-        let to = to.copied().flatten().map_or(Egress::Internet, Egress::Region);
-        let flat = Prices::cloudpilot();
-        let price =
-            from.and_then(|from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok()));
-        price.map_or(Money::ZERO, |price| price.cost_of(Bytes::new(bytes)))
-    };
+    let region_at = |at: Option<usize>| regions.get(at?).copied().flatten();
     let of = |(at, from): (usize, &Option<&RegionId>)| {
-        let before = at.checked_sub(1).and_then(|before| regions.get(before));
-        cost(*from, regions.get(at + 1), tally.bytes_up) + cost(*from, before, tally.bytes_down)
+        cost(*from, region_at(Some(at + 1)), tally.bytes_up)
+            + cost(*from, region_at(at.checked_sub(1)), tally.bytes_down)
     };
     regions.iter().enumerate().map(of).collect()
 }

@@ -437,6 +437,9 @@ pub struct Spent {
     pub machines: BTreeMap<HostId, Money>,
     /// The cost of traffic, by the bytes of sessions that have ended.
     pub traffic: Money,
+    /// The cost of what relays sent in rate tests.
+    #[serde(default)]
+    pub tests: Money,
     /// True while machines are counted on this day.
     #[serde(default)]
     pub is_metering: bool,
@@ -455,10 +458,10 @@ impl Spent {
         self.machines.values().copied().sum()
     }
 
-    /// Returns the cost of machines and traffic.
+    /// Returns the cost of machines, traffic and tests.
     #[must_use]
     pub fn total(&self) -> Money {
-        self.of_machines() + self.traffic
+        self.of_machines() + self.traffic + self.tests
     }
 }
 
@@ -488,6 +491,8 @@ pub struct Window {
     pub worse: u32,
     /// The finding of the last of those.
     pub finding: String,
+    /// The sessions of the last of those.
+    pub judged: Vec<SessionTally>,
 }
 
 /// The paths that were taken back from a flow.
@@ -513,6 +518,22 @@ pub struct TakenPath {
     pub until_unix_ms: u64,
     /// The finding, in one line.
     pub finding: String,
+    /// The sessions over it that the finding is of, by size class.
+    #[serde(default)]
+    pub sessions: Vec<SessionTally>,
+    /// Time when direct sessions proved to be no faster, in milliseconds since the Unix epoch, if
+    /// they did: the flow has the path again.
+    #[serde(default)]
+    pub excused_unix_ms: Option<u64>,
+}
+
+impl TakenPath {
+    /// Returns the time until which the flow does not have the path, in milliseconds since the Unix
+    /// epoch.
+    #[must_use]
+    pub fn end_unix_ms(&self) -> u64 {
+        self.excused_unix_ms.unwrap_or(self.until_unix_ms)
+    }
 }
 
 /// A leg whose rate misled.

@@ -2,14 +2,14 @@
 
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
-use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, Timestamp, time};
+use tradewind_units::{Bandwidth, Bytes, Duration, Money, Ratio, SiteId, Timestamp, time};
 
 use crate::draft::unix_ms;
 use crate::event::{Answer, Decision, Refusal};
 use crate::message::{ProbeOutcome, ProbeResult, Report, ReportAnswer, SCHEMA_VERSION};
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
-use crate::{passive, schedule, sessions, take_back};
+use crate::{money, passive, prices, schedule, sessions, take_back};
 
 /// Takes a report, and answers with probes.
 pub(crate) fn report(
@@ -27,7 +27,8 @@ pub(crate) fn report(
     };
     let now = unix_ms(time);
     let mut records = vec![Record::Seen(seen(host, now, report))];
-    let mut measured = Measured { state, host, now, legs: Vec::new(), tests: Vec::new() };
+    let mut measured =
+        Measured { state, host, now, legs: Vec::new(), tests: Vec::new(), cost: Money::ZERO };
     let mut ended = Vec::new();
     for result in &report.results {
         let Some(probing) = state.probing.get(&result.id) else { continue };
@@ -43,12 +44,14 @@ pub(crate) fn report(
     passive::take(state, now, host, &report.passive, &mut records);
     let end = |id: &u64| Record::Probing(Probing { id: *id, host: host.id.clone(), probe: None });
     records.extend(ended.iter().map(end));
+    let mut traffic = Money::ZERO;
     if let Some(batch) = &report.sessions
         && let Some(tallies) = sessions::new_tallies(state, host, batch)
     {
-        records.extend(sessions::take(state, now, host, batch, &tallies));
+        traffic = sessions::take(state, now, host, batch, &tallies, &mut records);
         records.extend(take_back::windows(state, now, &tallies));
     }
+    money::charge(state, now, [traffic, measured.cost], &mut records);
     let probings = schedule::probes(state, now, host, &records);
     let probes = probings.iter().filter_map(|probing| probing.probe.clone());
     let probes = probes.map(|(probe, _)| probe).collect();
@@ -75,6 +78,8 @@ struct Measured<'a> {
     now: u64,
     legs: Vec<LegMeasurement>,
     tests: Vec<RateTest>,
+    /// The cost of their traffic.
+    cost: Money,
 }
 
 impl Measured<'_> {
@@ -98,6 +103,8 @@ impl Measured<'_> {
             ProbeOutcome::Rate { .. } => {
                 let leg = self.known(&source, &result.to)?.clone();
                 let (rate, bytes) = rate(&result.outcome)?;
+                let cost = prices::test_traffic(&self.host.role, &result.to, bytes);
+                self.cost = self.cost + cost;
                 self.count(source, result.to.clone(), bytes);
                 LegMeasurement { rate, method: Method::Tcp, ..leg }
             }
@@ -168,6 +175,16 @@ mod tests {
             measured_unix_ms: 0,
             outcome: ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples: 20 },
         }
+    }
+
+    #[test]
+    fn rate_tests_of_relays_cost_their_traffic() {
+        let bench = Bench::in_service();
+        let spent = bench.state().spent.values().next_back().unwrap();
+        // 250 MB from Europe to Asia at 5 cents a gigabyte or more, and from Asia to the Internet.
+        let tests = spent.tests.as_usd();
+        assert!((0.01..0.2).contains(&tests), "{tests}");
+        assert_eq!(spent.total(), spent.of_machines() + spent.traffic + spent.tests);
     }
 
     #[test]

@@ -259,7 +259,7 @@ mod tests {
     use tradewind_units::Money;
 
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::testing::{Bench, flow, host};
 
     /// Returns a plan that is not in effect, over the same hosts, beside the one that is.
@@ -277,12 +277,12 @@ mod tests {
         let is_done = bench.state().rollout.step == Step::Done;
         assert!(is_done && bench.config("gcp:asia-east1-1").is_some());
         // Again from none, a second at a time.
-        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
         assert!(!bench.config("office-1").unwrap().contains("twgrant_"), "a hard stop, at once");
         bench.pass(10);
         assert_eq!(bench.config("gcp:asia-east1-1"), None);
         let usd_per_day = Money::from_usd(20.0).unwrap();
-        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
         bench.plan();
         assert_eq!(bench.state().rollout.step, Step::Relays);
         assert!(bench.config("gcp:asia-east1-1").is_some());
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn without_a_budget_no_relay_goes_on() {
         let mut bench = Bench::in_service();
-        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
         bench.pass(10);
         assert_eq!(bench.config("gcp:asia-east1-1"), None);
     }
@@ -368,11 +368,8 @@ mod tests {
     #[test]
     fn plan_made_during_a_rollout_is_applied_after_it() {
         let mut bench = Bench::in_service();
-        bench.event(Event::SetBudget { usd_per_day: Money::ZERO, alarm_share: None });
-        bench.event(Event::SetBudget {
-            usd_per_day: Money::from_usd(20.0).unwrap(),
-            alarm_share: None,
-        });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::from_usd(20.0).unwrap())));
         assert_ne!(bench.state().rollout.step, Step::Done);
         let next = bench.plan();
         assert_eq!(bench.state().rollout.to, None);

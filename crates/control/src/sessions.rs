@@ -6,9 +6,9 @@ use tradewind_units::{HostId, Money};
 
 use crate::draft::DAY_MS;
 use crate::knowledge::MOST_RELAYS;
-use crate::message::{Arm, SessionBatch, SessionTally};
+use crate::message::{SessionBatch, SessionTally};
 use crate::prices;
-use crate::record::{BatchTaken, DaySessions, Host, Record, Role, Spent};
+use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
 use crate::state::State;
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
@@ -26,8 +26,6 @@ const MOST_BYTES: u64 = 1_000_000_000_000_000;
 /// Chosen: a year; the shortest that an agent reports is a microsecond.
 const LONGEST_SECONDS: f64 = 31_536_000.0;
 const LARGEST_LOG: f64 = 20.0;
-/// Most that the traffic of a day counts for, in dollars. Chosen: below what [`Money`] can be.
-const MOST_USD: f64 = 1e8;
 /// The largest size class.
 const LARGEST_CLASS: u8 = 63;
 
@@ -45,14 +43,16 @@ pub(crate) fn new_tallies<'a>(
     Some(tallies.filter(|tally| is_possible(state, host, tally)).collect())
 }
 
-/// Returns the records of a batch: that it was taken, the new sums of its day, and their cost.
+/// Adds the records of a batch: that it was taken, and the new sums of its day. Returns the cost of
+/// its traffic.
 pub(crate) fn take(
     state: &State,
     now: u64,
     host: &Host,
     batch: &SessionBatch,
     tallies: &[&SessionTally],
-) -> Vec<Record> {
+    records: &mut Vec<Record>,
+) -> Money {
     let day = now / DAY_MS;
     let mut sums: BTreeMap<_, SessionTally> = BTreeMap::new();
     let mut rows: BTreeMap<_, usize> = BTreeMap::new();
@@ -77,16 +77,9 @@ pub(crate) fn take(
         cost = cost + prices::traffic(state, tally).into_iter().sum();
     }
     let taken = BatchTaken { host: host.id.clone(), run: batch.run, number: batch.number };
-    let mut records = vec![Record::Batch(taken)];
+    records.push(Record::Batch(taken));
     records.extend(sums.into_values().map(|tally| Record::Sessions(DaySessions { day, tally })));
-    if cost > Money::ZERO {
-        let before = state.spent.get(&day).cloned();
-        let before = before.unwrap_or(Spent { day, until_unix_ms: now, ..Spent::default() });
-        let most = Money::from_usd(MOST_USD).unwrap_or_default();
-        let traffic = (before.traffic + cost).min(most);
-        records.push(Record::Spent(Spent { traffic, ..before }));
-    }
-    records
+    cost
 }
 
 /// Returns what a day has of the kind of a tally, perhaps nothing; `None` if it has too many kinds.
@@ -130,17 +123,12 @@ fn is_possible(state: &State, host: &Host, tally: &SessionTally) -> bool {
         }
         Role::Relay { .. } | Role::Probe { .. } => false,
     };
-    let fits_arm = match tally.arm {
-        Arm::Overlay => !tally.path.is_empty(),
-        Arm::Control => tally.path.is_empty(),
-        Arm::Other => true,
-    };
     let is_relay = |relay: &tradewind_units::RelayId| {
         let host = HostId::new(relay.as_str()).ok().and_then(|id| state.hosts.get(&id));
         host.is_some_and(|host| matches!(host.role, Role::Relay { .. }))
     };
     let is_path = tally.path.len() <= MOST_RELAYS && tally.path.iter().all(is_relay);
-    is_its_own && fits_arm && is_path && has_possible_figures(tally)
+    is_its_own && is_path && has_possible_figures(tally)
 }
 
 fn has_possible_figures(tally: &SessionTally) -> bool {
@@ -174,6 +162,7 @@ mod tests {
     use super::*;
     use crate::event::Event;
     use crate::message::Arm;
+    use crate::record::Spent;
     use crate::testing::{Bench, PATH, tally};
 
     fn overlay(seconds: &[f64]) -> SessionTally {
@@ -229,11 +218,9 @@ mod tests {
             change(&|tally| tally.size_class = 20),
             change(&|tally| tally.bytes_up = u64::MAX),
             change(&|tally| tally.sessions = 0),
-            change(&|tally| tally.path.clear()),
             change(&|tally| tally.path = vec![relay("nowhere-1")]),
             change(&|tally| tally.path = vec![relay("office-1")]),
             change(&|tally| tally.path = vec![relay(PATH[0]); 3]),
-            change(&|tally| tally.arm = Arm::Control),
         ];
         bench.sessions(1, 1, wrong);
         // A relay has no sessions to tell of.
@@ -308,7 +295,9 @@ mod tests {
         });
         let batch = SessionBatch { run: 1, number: 1, tallies: classes.collect() };
         let tallies = new_tallies(state, host, &batch).unwrap();
-        assert_eq!(take(state, bench.now, host, &batch, &tallies).len(), 2 + 2 * 43);
+        let mut records = Vec::new();
+        take(state, bench.now, host, &batch, &tallies, &mut records);
+        assert_eq!(records.len(), 1 + 2 * 43);
         for number in 0..40 {
             bench.now += DAY_MS;
             bench.sessions(1, number, vec![overlay(&[1.0])]);

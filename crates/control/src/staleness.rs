@@ -123,7 +123,7 @@ mod tests {
     use tradewind_units::Money;
 
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::record::Record;
     use crate::testing::{Bench, flow, host};
 
@@ -197,7 +197,7 @@ mod tests {
         bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
         assert!(stale(&bench).contains("host gcp:asia-east1-1 of plan 2 is drained"));
         let usd_per_day = Money::from_usd(1.0).unwrap();
-        bench.event(Event::SetBudget { usd_per_day, alarm_share: None });
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
         assert!(stale(&bench).contains("above the budget $1.00"), "{}", stale(&bench));
     }
 }

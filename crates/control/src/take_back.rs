@@ -8,7 +8,9 @@
 //!
 //! After two bad windows the flow goes direct, the rates of the path's legs count no more until
 //! they are measured again, and no plan has the path for an hour, unless a leg is found to be
-//! slower before: then the planner knows better.
+//! slower before: then the planner knows better. If the sessions that then go direct are no faster,
+//! it was no fault of the path, such as where an application waits: the flow has it again, and it
+//! is not taken back for the rest of the hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +80,7 @@ impl Judge<'_> {
             sessions: Vec::new(),
             worse: 0,
             finding: String::new(),
+            judged: Vec::new(),
         };
         let known = self.state.windows.get(flow).filter(|window| window.path == path);
         let known = known.filter(|window| window.since_unix_ms <= self.now);
@@ -94,10 +97,11 @@ impl Judge<'_> {
             return Some(window);
         }
         let Some(finding) = self.judge(record, &window, span) else { return Some(window) };
-        let next = Window { since_unix_ms: self.now, sessions: Vec::new(), ..window };
+        let judged = std::mem::take(&mut window.sessions);
+        let next = Window { since_unix_ms: self.now, ..window };
         Some(match finding {
-            Some(finding) => Window { worse: next.worse + 1, finding, ..next },
-            None => Window { worse: 0, finding: String::new(), ..next },
+            Some(finding) => Window { worse: next.worse + 1, finding, judged, ..next },
+            None => Window { worse: 0, finding: String::new(), judged: Vec::new(), ..next },
         })
     }
 
@@ -109,7 +113,7 @@ impl Judge<'_> {
         let planned = predictor.path(flow, &window.path)?;
         let direct = predictor.path(flow, &[])?;
         let least = (predict::rtt(&planned) * LEAST_ROUND_TRIPS).as_secs_f64();
-        let (direct_sessions, control) = self.direct_sessions(&flow.id);
+        let (direct_sessions, control) = direct_sessions(self.state, self.now, &flow.id);
         let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
         let mut compared = Vec::new();
         for tally in &window.sessions {
@@ -155,23 +159,29 @@ impl Judge<'_> {
             format!("{n} sessions took {times:.1} times as long as those of the control arm")
         }))
     }
+}
 
-    /// Returns the direct sessions of a flow since yesterday by size class: all, and those of the
-    /// control arm.
-    fn direct_sessions(&self, flow: &FlowId) -> (BTreeMap<u8, Sample>, BTreeMap<u8, Sample>) {
-        let (mut all, mut control) = (BTreeMap::new(), BTreeMap::new());
-        let today = self.now / DAY_MS;
-        let days = [today.saturating_sub(1), today].map(|day| (day, flow.clone()));
-        let tallies = days.iter().filter_map(|day| self.state.sessions.get(day)).flatten();
-        for tally in tallies.filter(|tally| tally.path.is_empty()) {
-            let class = tally.size_class;
-            all.entry(class).or_insert_with(Sample::default).add(tally);
-            if tally.arm == Arm::Control {
-                control.entry(class).or_insert_with(Sample::default).add(tally);
-            }
+/// Returns the direct sessions of a flow since yesterday by size class: all, and those of the
+/// control arm.
+fn direct_sessions(
+    state: &State,
+    now: u64,
+    flow: &FlowId,
+) -> (BTreeMap<u8, Sample>, BTreeMap<u8, Sample>) {
+    let (mut all, mut control) = (BTreeMap::new(), BTreeMap::new());
+    let today = now / DAY_MS;
+    let days = [today.saturating_sub(1), today].map(|day| (day, flow.clone()));
+    let tallies = days.iter().filter_map(|day| state.sessions.get(day)).flatten();
+    // The time of one that fell back is not that of the direct path.
+    let is_direct = |tally: &&SessionTally| tally.path.is_empty() && tally.arm != Arm::Overlay;
+    for tally in tallies.filter(is_direct) {
+        let class = tally.size_class;
+        all.entry(class).or_insert_with(Sample::default).add(tally);
+        if tally.arm == Arm::Control {
+            control.entry(class).or_insert_with(Sample::default).add(tally);
         }
-        (all, control)
     }
+    (all, control)
 }
 
 /// Returns the mean number of sessions at the same time, at least 1. The first may have begun
@@ -183,8 +193,10 @@ fn crowding(window: &Window, span: Duration) -> f64 {
     (seconds / (span.as_secs_f64() + mean)).max(1.0)
 }
 
-/// Takes paths back that were bad for two windows; returns whether there are any.
+/// Takes paths back that were bad for two windows, and gives back those that are excused; returns
+/// whether there are any.
 pub(crate) fn tick(draft: &mut Draft) -> bool {
+    let has_excused = excuse(draft);
     let bad: Vec<Window> = {
         let windows = draft.state.windows.values();
         windows.filter(|window| window.worse >= BAD_WINDOWS).cloned().collect()
@@ -195,7 +207,51 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
         let sessions = Vec::new();
         draft.push(Record::Window(Window { worse: 0, sessions, ..window }));
     }
-    has_taken
+    has_taken || has_excused
+}
+
+/// Excuses taken paths whose sessions were as fast as direct ones; returns whether there are any.
+fn excuse(draft: &mut Draft) -> bool {
+    let (now, mut excused) = (draft.now(), Vec::new());
+    for known in draft.state.taken_back.values() {
+        let is_open = |taken: &&TakenPath| is_in_time(now, taken);
+        for taken in known.paths.iter().filter(is_open) {
+            if let Some(speedup) = speedup_over_direct(&draft.state, now, &known.flow, taken)
+                && speedup >= 1.0
+            {
+                excused.push((known.flow.clone(), taken.path.clone(), speedup));
+            }
+        }
+    }
+    let has_excused = !excused.is_empty();
+    for (flow, path, speedup) in excused {
+        let Some(mut known) = draft.state.taken_back.get(&flow).cloned() else { continue };
+        for taken in known.paths.iter_mut().filter(|taken| taken.path == path) {
+            taken.excused_unix_ms = Some(now);
+        }
+        draft.push(Record::TakenBack(known));
+        let path = shown(&path);
+        let said = format!(
+            "gives flow {flow} its path {path} back: direct sessions take {speedup:.1} times as long"
+        );
+        draft.audit(CONTROLLER, said);
+    }
+    has_excused
+}
+
+/// Returns how many times as long direct sessions take as those over a path that was taken back;
+/// `None` if too few are known.
+fn speedup_over_direct(state: &State, now: u64, flow: &FlowId, taken: &TakenPath) -> Option<f64> {
+    let (direct, _) = direct_sessions(state, now, flow);
+    let compare = |tally: &SessionTally| {
+        let mut over_relays = Sample::default();
+        over_relays.add(tally);
+        let direct = direct.get(&tally.size_class)?;
+        let has_enough = over_relays.sessions.min(direct.sessions) >= LEAST_SESSIONS;
+        has_enough.then(|| Compared::new(tally.size_class, &over_relays, direct))
+    };
+    let compared: Vec<Compared> = taken.sessions.iter().filter_map(compare).collect();
+    gain::speedup(&compared).map(|speedup| speedup.value)
 }
 
 /// Takes a path back; returns whether the flow still had it.
@@ -203,8 +259,13 @@ fn take(draft: &mut Draft, window: &Window) -> bool {
     let (state, now) = (&draft.state, draft.now());
     let Some(plan) = state.plan_in_effect() else { return false };
     let Some((flow, path)) = plan.path_of(&window.flow) else { return false };
+    let known = state.taken_back.get(&window.flow);
+    let is_excused = known.is_some_and(|known| {
+        let is_it = |taken: &TakenPath| taken.path == path && taken.excused_unix_ms.is_some();
+        known.paths.iter().any(|taken| is_it(taken) && is_recent(now, taken))
+    });
     let is_taken = of_plan(state, now, plan, &window.flow).is_some();
-    if path != window.path || path.is_empty() || is_taken {
+    if path != window.path || path.is_empty() || is_taken || is_excused {
         return false;
     }
     let places = plan.places(flow, path);
@@ -224,6 +285,8 @@ fn take(draft: &mut Draft, window: &Window) -> bool {
         since_unix_ms: now,
         until_unix_ms: now + TAKEN_FOR.as_millis() as u64,
         finding: window.finding.clone(),
+        sessions: window.judged.clone(),
+        excused_unix_ms: None,
     };
     let said = format!(
         "takes flow {} back from {}: {}; measures again {}",
@@ -234,7 +297,10 @@ fn take(draft: &mut Draft, window: &Window) -> bool {
     );
     let before = state.taken_back.get(&window.flow).map(|taken| taken.paths.clone());
     let mut paths = before.unwrap_or_default();
-    paths.retain(|old| old.path != taken.path && holds(state, now, old));
+    let is_kept = |old: &TakenPath| {
+        holds(state, now, old) || (old.excused_unix_ms.is_some() && is_recent(now, old))
+    };
+    paths.retain(|old| old.path != taken.path && is_kept(old));
     paths.push(taken);
     draft.push(Record::TakenBack(TakenBack { flow: window.flow.clone(), paths }));
     draft.audit(CONTROLLER, said);
@@ -250,10 +316,15 @@ fn described(leg: &MisledLeg) -> String {
     format!("{} -> {} ({rate})", leg.source, leg.destination)
 }
 
-/// Returns whether the time for which a path was taken back is not over.
-fn is_in_time(now: u64, taken: &TakenPath) -> bool {
+/// Returns whether a path was taken back within the last hour, excused or not.
+fn is_recent(now: u64, taken: &TakenPath) -> bool {
     let left = taken.until_unix_ms.saturating_sub(now);
     left > 0 && u128::from(left) <= TAKEN_FOR.as_millis()
+}
+
+/// Returns whether the time for which a path was taken back is not over.
+fn is_in_time(now: u64, taken: &TakenPath) -> bool {
+    is_recent(now, taken) && taken.excused_unix_ms.is_none()
 }
 
 /// Returns whether a path is still not to be proposed.
@@ -310,7 +381,8 @@ pub(crate) fn of_plans_flows<'a>(
 /// Returns the flows whose paths may be proposed again, but could not when a plan was made.
 pub(crate) fn to_try_again(state: &State, now: u64, made: u64) -> Vec<String> {
     let is_over = |taken: &&TakenPath| {
-        (taken.since_unix_ms..taken.until_unix_ms).contains(&made) && taken.until_unix_ms <= now
+        let end = taken.end_unix_ms();
+        (taken.since_unix_ms..end).contains(&made) && end <= now
     };
     let mut reasons = Vec::new();
     for flow in state.taken_back.values().filter(|taken| state.flows.contains_key(&taken.flow)) {
@@ -357,7 +429,7 @@ fn alias(flow: &FlowId) -> Option<SiteId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::message::{Probe, ProbeKind};
     use crate::record::AuditEntry;
     use crate::testing::{Bench, PATH, flow, tally};
@@ -455,7 +527,7 @@ mod tests {
     #[test]
     fn plan_does_not_give_a_path_again_that_was_taken_back() {
         let mut bench = Bench::in_service();
-        bench.event(Event::SetMode(crate::record::Mode::Suggest));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(crate::record::Mode::Suggest)));
         while said(&bench).is_none() {
             carry(&mut bench, 5, &[overlay(2.4)]);
             bench.now += 1000;
@@ -489,6 +561,42 @@ mod tests {
         assert!(one_minute_of(&many));
         let direct = tally(Arm::Control, &[], &[20.0, 21.0, 22.0, 20.0, 21.0]);
         assert!(one_minute_of(&[overlay(2.4), direct]));
+    }
+
+    #[test]
+    fn path_is_given_back_where_direct_sessions_are_no_faster() {
+        let given_back = |seconds: f64| {
+            let mut bench = Bench::in_service();
+            while said(&bench).is_none() {
+                carry(&mut bench, 5, &[overlay(2.4)]);
+                bench.now += 1000;
+                bench.event(Event::Tick);
+            }
+            assert!(!is_over_relays(&bench));
+            let direct = tally(Arm::Other, &[], &[seconds * 0.9, seconds * 1.1]);
+            carry(&mut bench, 10, std::slice::from_ref(&direct));
+            assert!(!is_over_relays(&bench), "four direct sessions are too few");
+            carry(&mut bench, 5, &[direct]);
+            bench.pass(2);
+            is_over_relays(&bench).then_some(bench)
+        };
+        assert!(given_back(1.0).is_none());
+        let mut bench = given_back(2.5).unwrap();
+        let says = |entry: &AuditEntry| entry.action.contains("gives flow a its path ");
+        assert!(bench.state().audit.values().any(says));
+        let taken = |bench: &Bench| {
+            let is_it = |entry: &&AuditEntry| entry.action.starts_with("takes flow a back");
+            bench.state().audit.values().filter(is_it).count()
+        };
+        carry(&mut bench, 300, &[overlay(6.0)]);
+        assert_eq!(
+            (taken(&bench), is_over_relays(&bench)),
+            (1, true),
+            "not for the rest of the hour"
+        );
+        bench.now += TAKEN_FOR.as_millis() as u64;
+        carry(&mut bench, 90, &[overlay(6.0)]);
+        assert_eq!(taken(&bench), 2);
     }
 
     #[test]

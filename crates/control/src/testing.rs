@@ -9,6 +9,7 @@ use tradewind_units::{
 };
 
 use crate::controller::{Answer, Controller, Event, Keys, Refusal};
+use crate::event::SettingsRequest;
 use crate::invite::InviteSecret;
 use crate::message::{
     Arm, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus,
@@ -96,11 +97,8 @@ impl Bench {
     /// over both relays in effect. Direct paths take three times as long.
     pub(crate) fn in_service() -> Self {
         let mut bench = Self::new();
-        bench.event(Event::SetBudget {
-            usd_per_day: Money::from_usd(20.0).unwrap(),
-            alarm_share: None,
-        });
-        bench.event(Event::SetMode(Mode::Auto));
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::from_usd(20.0).unwrap())));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Auto)));
         bench.join(1, gateway("office"));
         bench.join(2, relay("gcp:europe-north1"));
         bench.join(3, relay("gcp:asia-east1"));

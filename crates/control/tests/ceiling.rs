@@ -8,9 +8,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::*;
 use tradewind_config::Kind;
 use tradewind_control::Ceiling;
-use tradewind_control::message::{Document, DocumentVersion, Process, SCHEMA_VERSION};
+use tradewind_control::message::{
+    Document, DocumentVersion, Probe, ProbeKind, Process, SCHEMA_VERSION,
+};
 use tradewind_control::record::Role;
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorKey};
+use tradewind_units::SiteId;
 
 fn relay_role() -> Role {
     Role::Relay { region: "aws:eu-north-1".parse().unwrap(), relay_type: "small".parse().unwrap() }
@@ -186,6 +189,44 @@ fn roles_and_names_are_checked() {
     }
     let twice = || process("it", Kind::Relay, relay("", ""));
     assert!(ceiling.allows(&document(vec![twice(), twice()])).is_err());
+}
+
+#[test]
+fn probes_go_to_allowed_addresses_alone() {
+    let probe = |target: &str, kind| Probe {
+        id: 1,
+        to: SiteId::new("far").unwrap(),
+        target: target.parse().unwrap(),
+        kind,
+    };
+    let rtt = |samples| ProbeKind::Rtt { samples, interval_ms: 10 };
+    let rate = |connections, duration_ms| ProbeKind::Rate {
+        connections,
+        duration_ms,
+        max_rate_mbps: None,
+    };
+    let ceiling: Ceiling = toml::from_str(
+        "roles = ['relay']\ndestinations = ['10.1.0.0/16:5432']\n\
+         next_hops = ['198.51.100.0/24:7000']",
+    )
+    .unwrap();
+    for target in ["10.1.2.3:5432", "198.51.100.9:7000", "198.51.100.9:7001", "10.1.2.3:7001"] {
+        ceiling.allows_probe(&probe(target, rtt(20))).unwrap();
+        ceiling.allows_probe(&probe(target, rate(8, 15_000))).unwrap();
+    }
+    for target in ["10.1.2.3:22", "198.51.100.9:25", "192.0.2.1:7001", "127.0.0.1:7001"] {
+        let refused = ceiling.allows_probe(&probe(target, rtt(20))).unwrap_err();
+        assert!(refused.contains(target) && refused.contains("ceiling"), "{refused}");
+    }
+    for kind in [rtt(1001), rate(65, 1000), rate(1, 60_001)] {
+        assert!(ceiling.allows_probe(&probe("10.1.2.3:5432", kind)).is_err());
+    }
+    let of_role = Ceiling::of_role(&relay_role());
+    of_role.allows_probe(&probe("1.1.1.1:7001", rtt(20))).unwrap();
+    of_role.allows_probe(&probe("[2600::1]:443", rtt(20))).unwrap();
+    for target in ["127.0.0.1:7001", "10.1.2.3:443", "169.254.169.254:80", "[::1]:7001"] {
+        assert!(of_role.allows_probe(&probe(target, rtt(20))).is_err(), "{target}");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Collector for OfState {
                 *hosts.entry(host_state(state, host, millis(now)).as_str()).or_default() += 1;
             }
             let spending = gain::spending(state, now);
-            let spent = (spending.machines + spending.traffic).as_usd();
+            let spent = (spending.machines + spending.traffic + spending.tests).as_usd();
             let probed = schedule::bytes_of_day(state, millis(now));
             (hosts, state.flows.len(), state.rollout.step, spent, spending.budget.as_usd(), probed)
         });

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use tradewind_control::SettingsRequest;
 use tradewind_control::explain::Explanation;
 use tradewind_control::gain::{FlowGain, RelayGain, Spending};
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
@@ -171,24 +172,6 @@ pub struct SettingsView {
     pub mode: Mode,
     /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
     pub control_share: Ratio,
-}
-
-/// Settings to change; what is absent stays.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SettingsRequest {
-    /// The most that a day may cost, in dollars.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget_usd_per_day: Option<Money>,
-    /// Share of it that raises an alarm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alarm_share: Option<f64>,
-    /// The one who applies plans.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_share: Option<Ratio>,
 }
 
 /// A plan.

@@ -151,9 +151,9 @@ impl GatewayService {
             && tradewind_net::entropy::bytes().is_ok_and(|bytes| {
                 draw_control(options, &mut order, share, u32::from_le_bytes(bytes))
             });
-        let arm = |place: usize| match &options[order[place]] {
-            PathOption::Relays(_) if order[place] == 0 && place == 0 => Some(Arm::Overlay),
-            PathOption::Direct if is_drawn && place == 0 => Some(Arm::Control),
+        let arm = match order.first() {
+            _ if is_drawn => Some(Arm::Control),
+            Some(0) if matches!(options[0], PathOption::Relays(_)) => Some(Arm::Overlay),
             _ => None,
         };
         let Some((last, earlier)) = order.split_last() else {
@@ -161,8 +161,8 @@ impl GatewayService {
             let failure = Failure::new(Status::DestinationRefused, message);
             return Err(NotOpen::for_good(failure));
         };
-        for (place, index) in earlier.iter().enumerate() {
-            let option = (&options[*index], arm(place));
+        for index in earlier {
+            let option = (&options[*index], arm);
             match self.open_option(wanted, &routing, option, leading, true).await {
                 Err(NotOpen::Failed { failure, resend: Some(resend) }) => {
                     let (flow, to) = (&wanted.listener.flow, wanted.destination);
@@ -180,7 +180,7 @@ impl GatewayService {
                 opened => return opened,
             }
         }
-        let option = (&options[*last], arm(earlier.len()));
+        let option = (&options[*last], arm);
         self.open_option(wanted, &routing, option, leading, false).await
     }
 

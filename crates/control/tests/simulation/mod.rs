@@ -9,7 +9,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_control::record::{FlowRecord, Mode, Step};
-use tradewind_control::{Answer, Event};
+use tradewind_control::{Answer, Event, SettingsRequest};
 use tradewind_plan::Limits;
 use tradewind_plan::solver::{TwoProxy, solve};
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money};
@@ -192,7 +192,7 @@ impl Simulation {
             6 => self.set_budget(at, [0.0, 20.0, 5.0, 40.0][number as usize]),
             7 | 8 => {
                 let mode = if number < 3 { Mode::Auto } else { Mode::Suggest };
-                if self.event(at, &Event::SetMode(mode)).is_some() {
+                if self.event(at, &Event::ChangeSettings(SettingsRequest::mode(mode))).is_some() {
                     self.acknowledged.mode = Some(mode);
                 }
             }
@@ -226,7 +226,7 @@ impl Simulation {
 
     fn set_budget(&mut self, at: u64, usd: f64) {
         let usd_per_day = Money::from_usd(usd).unwrap();
-        let event = Event::SetBudget { usd_per_day, alarm_share: None };
+        let event = Event::ChangeSettings(SettingsRequest::budget(usd_per_day));
         if self.event(at, &event).is_some() {
             self.acknowledged.budget = Some(usd_per_day);
         }

@@ -1,7 +1,7 @@
 //! Runs without faults, in which one thing is otherwise than measured or planned.
 
 use tradewind_control::record::{AuditEntry, Mode};
-use tradewind_control::{Event, gain};
+use tradewind_control::{Event, SettingsRequest, gain};
 use tradewind_units::Money;
 
 use super::world::{Changed, Conditions, RELAYS};
@@ -33,7 +33,7 @@ impl Scenario {
         scenario.simulation.operates = false;
         scenario.pass(1, 1);
         scenario.simulation.set_budget(0, 40.0);
-        scenario.event(&Event::SetMode(Mode::Auto));
+        scenario.event(&Event::ChangeSettings(SettingsRequest::mode(Mode::Auto)));
         scenario.event(&Event::AddFlow(world::flow(0, 0)));
         scenario
     }

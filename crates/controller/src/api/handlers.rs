@@ -138,19 +138,7 @@ pub(super) async fn settings(State(shared): State<Shared>) -> Answered {
 
 pub(super) async fn change_settings(State(shared): State<Shared>, request: Request) -> Answered {
     let asked: SettingsRequest = answer::body(request, MOST_BYTES).await?;
-    let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share } = asked;
-    if budget_usd_per_day.is_some() || alarm_share.is_some() {
-        let known = shared.engine.read(show::settings).await;
-        let usd_per_day = budget_usd_per_day.unwrap_or(known.budget_usd_per_day);
-        let alarm_share = alarm_share.or(known.alarm_share);
-        shared.engine.handle(Event::SetBudget { usd_per_day, alarm_share }).await?;
-    }
-    if let Some(mode) = mode {
-        shared.engine.handle(Event::SetMode(mode)).await?;
-    }
-    if let Some(share) = control_share {
-        shared.engine.handle(Event::SetControlShare(share)).await?;
-    }
+    shared.engine.handle(Event::ChangeSettings(asked)).await?;
     // Another budget allows another plan.
     shared.planner.wake();
     settings(State(shared)).await

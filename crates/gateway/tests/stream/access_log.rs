@@ -264,8 +264,23 @@ fn drawn_session_whose_direct_path_fails_goes_over_relays() {
     let gateway = Running::gateway_of(gateway);
     carry(&gateway, 60);
     let lines = folder.lines("gateway", 60);
-    let arms = [of_arm(&lines, "relay-1", Some("overlay")), of_arm(&lines, "relay-1", None)];
+    let arms =
+        [of_arm(&lines, "relay-1", Some("overlay")), of_arm(&lines, "relay-1", Some("control"))];
     assert!(arms[0] + arms[1] == 60 && arms[0] > 1 && arms[1] > 1, "{arms:?}");
+}
+
+#[test]
+fn session_whose_relays_fail_stays_in_their_arm() {
+    let folder = Folder::new("arm-falls-back");
+    let relay = Running::relay(&relay_config());
+    let mut config = config_with_control_arm(&folder, &relay);
+    config.control_share = Ratio::ZERO;
+    config.forward = vec![forward(echo())];
+    drop(relay);
+    let gateway = Running::gateway(&config);
+    carry(&gateway, 1);
+    let lines = folder.lines("gateway", 1);
+    assert_eq!(of_arm(&lines, "direct", Some("overlay")), 1, "{lines:?}");
 }
 
 #[test]

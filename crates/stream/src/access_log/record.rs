@@ -51,7 +51,8 @@ pub enum Goes {
     Down = 2,
 }
 
-/// The arm of a session in the comparison of paths over relays with the direct one.
+/// The arm of a session in the comparison of paths over relays with the direct one. It stays
+/// whatever path the session takes in the end, so that failures of its path count in its arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
     /// The first path of its route, which is over relays.
@@ -106,7 +107,8 @@ pub struct SessionFacts {
     /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's
     /// address.
     pub path: Option<String>,
-    /// The arm that it belongs to, at gateways; none if it goes direct by plan, or fell back.
+    /// The arm that it belongs to, at gateways; none if it goes direct by plan, or if its route's
+    /// first path is known to be down.
     pub arm: Option<Arm>,
     /// The cause of its end, and the side.
     cause: Option<String>,
