@@ -7,7 +7,7 @@ use tradewind_controller::view::{FlowRequest, FlowView, Flows};
 use tradewind_grant::Destination;
 use tradewind_units::{Bytes, FlowId, SiteId};
 
-use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::controller::access::{ControllerArgs, OutputArgs, TableArgs};
 use crate::output::{self, Outcome, table};
 
 #[derive(clap::Subcommand)]
@@ -56,8 +56,22 @@ pub(crate) struct FlowsArgs {
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    output: TableArgs,
 }
+
+/// The columns of flows as CSV.
+const COLUMNS: [&str; 10] = [
+    "id",
+    "from",
+    "to",
+    "to_site",
+    "listen",
+    "per_day",
+    "weight",
+    "path",
+    "seconds_direct",
+    "seconds",
+];
 
 pub(crate) fn run(command: FlowCommand) -> Outcome {
     match command {
@@ -85,7 +99,7 @@ fn add(args: AddArgs) -> Outcome {
 
 pub(crate) fn list(args: &FlowsArgs) -> Outcome {
     let flows: Flows = args.controller.client()?.get("/v1/flows")?;
-    args.output.print(&flows, show)?;
+    args.output.print(&flows, &COLUMNS, &flows.flows, show)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,7 +7,7 @@ use tradewind_controller::view::{Gain, SettingsRequest, SettingsView};
 use tradewind_grant::date::Date;
 use tradewind_units::{Bytes, Ratio};
 
-use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, Outcome, table};
 
 /// Seconds of a day.
@@ -26,8 +26,31 @@ pub(crate) struct GainArgs {
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    output: TableArgs,
 }
+
+/// The columns of the gain of flows as CSV.
+const COLUMNS: [&str; 19] = [
+    "day",
+    "flow",
+    "overlay_sessions",
+    "fallback_sessions",
+    "control_sessions",
+    "other_sessions",
+    "failed_sessions",
+    "overlay_failed_sessions",
+    "control_failed_sessions",
+    "bytes",
+    "speedup.value",
+    "speedup.low",
+    "speedup.high",
+    "speedup_predicted",
+    "seconds_saved.value",
+    "seconds_saved.low",
+    "seconds_saved.high",
+    "cost",
+    "usd_per_second_saved",
+];
 
 pub(crate) fn run(args: &GainArgs) -> Outcome {
     let client = args.controller.client()?;
@@ -37,7 +60,7 @@ pub(crate) fn run(args: &GainArgs) -> Outcome {
         let _: SettingsView = client.put("/v1/settings", &request)?;
     }
     let gain: Gain = client.get(&format!("/v1/gain?days={}", args.days))?;
-    args.output.print(&gain, show)?;
+    args.output.print(&gain, &COLUMNS, &gain.flows, show)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,21 +68,20 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
     if gain.flows.is_empty() {
         output::line("no session has ended yet")?;
     } else {
-        let rows: Vec<Vec<String>> = gain.flows.iter().map(flow_row).collect();
+        let rows: Vec<Vec<String>> = gain.flows.iter().map(sessions_row).collect();
         let heading = [
             "day",
             "flow",
             "over relays",
+            "fell back",
             "control",
             "other",
             "failed",
-            "speedup (95 %)",
-            "predicted",
-            "saved s",
-            "cost $",
-            "$ a second",
+            "of them over relays",
         ];
         table::print(&heading, &rows, 2)?;
+        let rows: Vec<Vec<String>> = gain.flows.iter().map(flow_row).collect();
+        table::print(&HEADING, &rows, 2)?;
     }
     if !gain.relays.is_empty() {
         let rows: Vec<Vec<String>> = gain.relays.iter().map(relay_row).collect();
@@ -72,6 +94,23 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
     output::line(money(&gain.spending))
 }
 
+/// The heading of the gain of flows.
+const HEADING: [&str; 7] =
+    ["day", "flow", "speedup (95 %)", "predicted", "saved s (95 %)", "cost $", "$ a second"];
+
+fn sessions_row(gain: &FlowGain) -> Vec<String> {
+    vec![
+        day(gain.day),
+        gain.flow.to_string(),
+        gain.overlay_sessions.to_string(),
+        gain.fallback_sessions.to_string(),
+        gain.control_sessions.to_string(),
+        gain.other_sessions.to_string(),
+        gain.failed_sessions.to_string(),
+        gain.overlay_failed_sessions.to_string(),
+    ]
+}
+
 fn flow_row(gain: &FlowGain) -> Vec<String> {
     let optional = |number: Option<f64>, digits| {
         number.map_or(String::new(), |number| format!("{number:.digits$}"))
@@ -79,10 +118,6 @@ fn flow_row(gain: &FlowGain) -> Vec<String> {
     vec![
         day(gain.day),
         gain.flow.to_string(),
-        gain.overlay_sessions.to_string(),
-        gain.control_sessions.to_string(),
-        gain.other_sessions.to_string(),
-        gain.failed_sessions.to_string(),
         estimate(gain.speedup, 2),
         optional(gain.speedup_predicted, 2),
         estimate(gain.seconds_saved, 1),
@@ -109,13 +144,13 @@ fn estimate(figure: Option<Estimate>, digits: usize) -> String {
 }
 
 /// Returns a day as `2027-01-31`.
-fn day(number: u64) -> String {
+pub(crate) fn day(number: u64) -> String {
     let date = Date(number.saturating_mul(DAY)).to_string();
     date.split('T').next().unwrap_or_default().to_owned()
 }
 
 /// Returns the money of a day in a line.
-fn money(spending: &Spending) -> String {
+pub(crate) fn money(spending: &Spending) -> String {
     let Spending { estimated, machines, traffic, tests, budget, .. } = spending;
     let spent = *machines + *traffic + *tests;
     let state = if spending.is_exhausted {
@@ -127,7 +162,7 @@ fn money(spending: &Spending) -> String {
     };
     format!(
         "money: {spent} today ({machines} for machines, {traffic} for traffic, {tests} for rate \
-         tests), estimated {estimated} for a whole day, budget {budget}{state}"
+         tests),\n  estimated {estimated} for a whole day, budget {budget}{state}"
     )
 }
 
@@ -136,6 +171,28 @@ mod tests {
     use tradewind_units::Money;
 
     use super::*;
+
+    #[test]
+    fn gain_of_a_large_flow_fits_100_columns() {
+        let estimate = |value: f64| Estimate { value, low: value / 1.5, high: value * 1.5 };
+        let gain = FlowGain {
+            flow: "nightly-tokyo".parse().unwrap(),
+            day: 20_784,
+            overlay_sessions: 12_345,
+            control_sessions: 234,
+            other_sessions: 12,
+            failed_sessions: 3,
+            bytes: 1,
+            speedup: Some(estimate(4.0)),
+            speedup_predicted: Some(12.34),
+            seconds_saved: Some(estimate(6543.2)),
+            cost: Money::from_usd(12.34).unwrap(),
+            usd_per_second_saved: Some(0.001_886),
+        };
+        let text = table::text(&HEADING, &[flow_row(&gain)], 2, None);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{widest:?}:\n{text}");
+    }
 
     #[test]
     fn days_and_figures_are_in_words() {

@@ -2,21 +2,42 @@
 
 use std::process::ExitCode;
 
-use tradewind_control::record::Role;
 use tradewind_controller::view::{HostState, HostView, Hosts};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::HostId;
 
-use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::controller::access::{ControllerArgs, TableArgs};
+use crate::invite::RoleName;
 use crate::output::{self, Outcome, table};
 
 #[derive(clap::Args)]
 pub(crate) struct HostsArgs {
+    /// Show those of one role
+    #[arg(long, value_enum)]
+    role: Option<RoleName>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    output: TableArgs,
 }
+
+/// The columns of hosts as CSV.
+const COLUMNS: [&str; 14] = [
+    "id",
+    "role",
+    "region",
+    "relay_type",
+    "site",
+    "address",
+    "identity",
+    "state",
+    "seen_unix_ms",
+    "applied.epoch",
+    "applied.version",
+    "refused.reason",
+    "agent_version",
+    "sessions",
+];
 
 #[derive(clap::Subcommand)]
 pub(crate) enum HostCommand {
@@ -48,8 +69,9 @@ pub(crate) fn run(command: &HostCommand) -> Outcome {
 }
 
 pub(crate) fn list(args: &HostsArgs) -> Outcome {
-    let hosts: Hosts = args.controller.client()?.get("/v1/hosts")?;
-    args.output.print(&hosts, show)?;
+    let mut hosts: Hosts = args.controller.client()?.get("/v1/hosts")?;
+    hosts.hosts.retain(|host| args.role.is_none_or(|role| role == RoleName::of(&host.role)));
+    args.output.print(&hosts, &COLUMNS, &hosts.hosts, show)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,26 +81,20 @@ fn show(hosts: &Hosts) -> anyhow::Result<()> {
     }
     let now_ms = unix_now().as_nanos() / 1_000_000;
     let row = |host: &HostView| {
-        let role = match host.role {
-            Role::Relay { .. } => "relay",
-            Role::Gateway { .. } => "gateway",
-            Role::Probe { .. } => "probe",
-        };
-        let sessions: Option<u64> = host.processes.iter().map(|process| process.sessions).sum();
         let ago = |seen: u64| format!("{} s ago", now_ms.saturating_sub(seen) / 1000);
         vec![
             host.id.to_string(),
-            role.to_owned(),
+            RoleName::of(&host.role).as_str().to_owned(),
             host.role.site().to_string(),
             host.address.to_string(),
             state(host.state).to_owned(),
-            host.applied.map_or(String::new(), |version| version.to_string()),
-            sessions.map_or(String::new(), |sessions| sessions.to_string()),
+            host.agent_version.clone().unwrap_or_default(),
+            host.sessions.map_or(String::new(), |sessions| sessions.to_string()),
             host.seen_unix_ms.map_or(String::new(), ago),
         ]
     };
     let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
-    let heading = ["host", "role", "place", "address", "state", "document", "sessions", "seen"];
+    let heading = ["host", "role", "place", "address", "state", "version", "sessions", "seen"];
     table::print(&heading, &rows, 5)
 }
 

@@ -40,14 +40,34 @@ pub(crate) struct InviteArgs {
 }
 
 /// The role of a host.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum RoleName {
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RoleName {
     /// Run a relay when a plan uses it
     Relay,
     /// Run a gateway for the flows of its site
     Gateway,
     /// Only answer and run probes, for a site
     Probe,
+}
+
+impl RoleName {
+    /// Returns the name of a role.
+    pub(crate) const fn of(role: &Role) -> Self {
+        match role {
+            Role::Relay { .. } => Self::Relay,
+            Role::Gateway { .. } => Self::Gateway,
+            Role::Probe { .. } => Self::Probe,
+        }
+    }
+
+    /// Returns the name as text.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Relay => "relay",
+            Self::Gateway => "gateway",
+            Self::Probe => "probe",
+        }
+    }
 }
 
 pub(crate) fn run(args: &InviteArgs) -> Outcome {

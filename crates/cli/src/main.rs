@@ -7,10 +7,13 @@
 mod agent;
 mod apply;
 mod budget;
+mod bundle;
 mod config;
 mod controller;
+mod cost;
 mod demo;
 mod doctor;
+mod events;
 mod explain;
 mod flow;
 mod forecast;
@@ -26,6 +29,7 @@ mod jumpstart;
 mod keygen;
 mod lab;
 mod learner;
+mod measure;
 mod netcheck;
 mod output;
 mod packet;
@@ -49,10 +53,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad file (problem, \
-     configuration, key; not what the host lacks, as a free port), 3 an experiment on the \
-     lab was invalid (the demo only with --strict), doctor misses something needed, or \
-     status shows a problem."
+    after_help = "Exit codes: 0 done, 1 failed, no plan, or no controller answers, 2 wrong usage or a \
+     bad file (problem, configuration, key; not what the host lacks, as a free port), 3 an \
+     experiment on the lab was invalid (the demo only with --strict), doctor misses something \
+     needed, or status shows a problem."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -133,6 +137,21 @@ enum Command {
     Plan(plan::PlanCommand),
     /// Show the seconds that an overlay saves, by sessions that go direct beside it, and their cost
     Gain(gain::GainArgs),
+    /// Show the money of an overlay, by day, relay and flow: estimated and metered
+    ///
+    /// Relays and flows share the same money: a flow pays for its bytes, and by its bytes for the
+    /// machines that carry them.
+    Cost(cost::CostArgs),
+    /// Show the audit log of an overlay, and what happens there now
+    Events(events::EventsArgs),
+    /// Show what is measured of the legs of an overlay; take in what other tools measured
+    Measure(measure::MeasureArgs),
+    /// Pack what helps to find a fault into an archive, without secrets
+    ///
+    /// Versions, facts of this kernel, and answers of the controller: its state, hosts, flows, plan,
+    /// gain, measurements, audit log and metrics, and the known keys of its configuration. Works
+    /// without a controller too, with what is there.
+    Bundle(bundle::BundleArgs),
     /// Show why a flow takes its path, and what the others would have cost and gained
     ///
     /// Of the running overlay, or with a file of a plan.
@@ -191,6 +210,10 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Plan(command) => plan::run(&command),
         Command::Gain(args) => gain::run(&args),
+        Command::Cost(args) => cost::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Measure(args) => measure::run(args),
+        Command::Bundle(args) => bundle::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::WhyNot(args) => why::run(&args),
         Command::Probe(command) => probe::run(command),

@@ -6,7 +6,7 @@ use tradewind_control::explain::{OtherPath, PathLeg};
 use tradewind_controller::view::Explained;
 use tradewind_units::{FlowId, HostId};
 
-use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, Format, Outcome, table};
 
 #[derive(clap::Args)]
@@ -16,21 +16,26 @@ pub(crate) struct WhyNotArgs {
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    output: TableArgs,
 }
+
+/// The columns of the paths that a flow does not take, as CSV.
+const COLUMNS: [&str; 5] = ["hosts", "reason", "why", "seconds", "usd_per_day"];
 
 /// Answers why a flow does not go over relays.
 pub(crate) fn run(args: &WhyNotArgs) -> Outcome {
     let explained = ask(&args.controller, &args.flow)?;
-    args.output.print(&explained, |Explained { explanation, .. }| {
-        let flow = &explanation.flow;
-        if explanation.is_over_relays {
-            return output::line(format_args!("flow {flow}: it does: {}", explanation.answer));
-        }
-        output::line(format_args!("flow {flow}: {}", explanation.answer))?;
-        others(&explanation.others)
-    })?;
+    args.output.print(&explained, &COLUMNS, &explained.explanation.others, show)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn show(Explained { explanation, .. }: &Explained) -> anyhow::Result<()> {
+    let flow = &explanation.flow;
+    if explanation.is_over_relays {
+        return output::line(format_args!("flow {flow}: it does: {}", explanation.answer));
+    }
+    output::line(format_args!("flow {flow}: {}", explanation.answer))?;
+    others(&explanation.others)
 }
 
 /// Explains the path of a flow.

@@ -4,7 +4,9 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use common::{Files, command};
@@ -118,6 +120,232 @@ fn operator_declares_what_is_carried() {
     files.prints("flow remove backup");
     assert!(files.prints("flows").starts_with("no flows"));
     controller.end();
+}
+
+/// Returns the lines of a table of comma-separated values, whose heading must be this.
+fn csv(files: &Files, arguments: &str, heading: &str) -> Vec<String> {
+    let printed = files.prints(&format!("{arguments} -o csv"));
+    let mut lines = printed.lines().map(str::to_owned);
+    assert_eq!(lines.next().unwrap(), heading, "{arguments}");
+    lines.collect()
+}
+
+/// Declares a flow, and returns the time now in milliseconds since the Unix epoch.
+fn declared(files: &Files) -> u128 {
+    files
+        .prints("flow add backup --from office --to 192.0.2.7:443 --to-site plant --per-day 200GB");
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
+}
+
+#[test]
+fn tables_are_there_for_programs_and_narrow_for_people() {
+    let mut controller = Controller::start("forms");
+    let files = &controller.files;
+    declared(files);
+    let flows =
+        csv(files, "flows", "id,from,to,to_site,listen,per_day,weight,path,seconds_direct,seconds");
+    assert_eq!(flows, ["backup,office,192.0.2.7:443,plant,127.0.0.1:15000,200 GB,1,,,"]);
+    csv(
+        files,
+        "hosts --role relay",
+        "id,role,region,relay_type,site,address,identity,state,seen_unix_ms,applied.epoch,\
+         applied.version,refused.reason,agent_version,sessions",
+    );
+    csv(files, "why-not backup", "hosts,reason,why,seconds,usd_per_day");
+    let costs = csv(files, "cost --days 2", "date,of,name,bytes,estimated_usd,metered_usd");
+    assert_eq!(costs.len(), 1, "{costs:?}");
+    assert!(costs[0].ends_with(",all,,,0.0,0.0"), "{costs:?}");
+    let heading = "number,unix_ms,actor,action";
+    assert_eq!(csv(files, "events --last 1", heading).len(), 1);
+    let gain = "day,flow,overlay_sessions,control_sessions,other_sessions,failed_sessions,bytes,\
+                speedup.value,speedup.low,speedup.high,speedup_predicted,seconds_saved.value,\
+                seconds_saved.low,seconds_saved.high,cost,usd_per_second_saved";
+    assert!(csv(files, "gain", gain).is_empty());
+    for answer in ["status", "explain backup", "budget"] {
+        let expected = "invalid value 'csv' for '--output <OUTPUT>'";
+        files.refuses_with(&format!("{answer} -o csv"), 2, expected);
+    }
+    files.refuses_with("events --follow -o csv", 2, "--follow -o csv: expected table or json");
+    for answer in ["flows", "hosts", "gain", "cost", "events", "measure", "why-not backup"] {
+        assert_eq!(files.json(&format!("{answer} -o json"))["schema_version"], 1, "{answer}");
+        for (key, value) in [("NO_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "0")] {
+            let printed = command(answer, &files.0).env(key, value).output().unwrap();
+            assert!(printed.status.success(), "{answer}");
+            assert!(!printed.stdout.contains(&27), "{answer}: an escape into a pipe");
+            let printed = common::text(&printed.stdout);
+            // The audit log holds sentences of any length.
+            let widest = printed.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100) || answer == "events", "{answer}: {printed}");
+        }
+    }
+    controller.end();
+}
+
+#[test]
+fn measurements_of_others_are_imported_and_come_back() {
+    let mut controller = Controller::start("import");
+    let files = &controller.files;
+    let now = declared(files);
+    files.write("legs.csv", format!("src,dst,unix_ms,rtt_ms,spread_ms\noffice,plant,{now},31,2\n"));
+    files.prints("measure import legs.csv --format csv");
+    let stamp = |ms: u128| format!("[{}.{:03}]", ms / 1000, ms % 1000);
+    let reply = |ms| format!("{} 64 bytes from a: icmp_seq=1 ttl=9 time=29.5 ms\n", stamp(ms));
+    files.write("ping.txt", reply(now - 60_000));
+    files.prints("measure import ping.txt --format ping --from office --to plant");
+    let measured = files.json("measure -o json");
+    let leg = &measured["legs"][0];
+    assert_eq!((&leg["method"], &leg["rtt"]["min"]), (&"imported".into(), &"31 ms".into()));
+    assert_eq!(leg["measured_at_unix_ms"], u64::try_from(now).unwrap());
+    let history = files.json("measure office plant -o json");
+    let of_history: Vec<f64> = history["measured"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|once| once["rtt_min_ms"].as_f64().unwrap())
+        .collect();
+    assert_eq!(of_history, [29.5, 31.0], "each by its own time");
+    let exported = files.prints("measure export");
+    files.write("week.csv", &exported);
+    let table = files.prints("measure office");
+    assert!(table.contains("imported") && table.contains("31.0"), "{table}");
+    assert!(files.prints("events").contains("imported 1 measurements of 1 legs"));
+    files.prints("measure import week.csv --format csv");
+    assert_eq!(files.prints("measure export").lines().count(), 5);
+
+    files.write("wrong.csv", "src,dst,unix_ms,rtt_ms\noffice,plant,5,1\noffice,plant,5,fast\n");
+    let wrong = "measure import wrong.csv --format csv";
+    files.refuses_with(wrong, 2, "wrong.csv: line 3: rtt_ms: `fast`: expected milliseconds");
+    let nowhere = "measure import ping.txt --format ping --from office --to mars";
+    files.refuses_with(
+        nowhere,
+        2,
+        "ping.txt: none is taken: measurement office > mars: `mars`: expected the place of a host",
+    );
+    files.refuses_with("measure import ping.txt --format ping", 2, "ping.txt: holds no places");
+    files.refuses_with("measure import none --format ping", 2, "none: ");
+    controller.end();
+}
+
+#[test]
+fn followers_hear_what_happens_across_a_restart() {
+    let mut controller = Controller::start("follow");
+    let mut follower = command("events --follow -o json", &controller.files.0);
+    let mut follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut said = BufReader::new(follower.stderr.take().unwrap()).lines();
+    let next = |told: &mut dyn Iterator<Item = std::io::Result<String>>, action: &str| loop {
+        let line: Value = serde_json::from_str(&told.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["schema_version"], 1, "{line}");
+        if line["event"] == "audit" && line["action"].as_str().unwrap().contains(action) {
+            return;
+        }
+    };
+    // It may still connect: what happens before is not told.
+    let begun = std::thread::spawn({
+        let folder = controller.files.0.clone();
+        move || {
+            for _ in 0..20 {
+                let _ = command("budget 3", &folder).output();
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+        }
+    });
+    next(&mut told, "set the budget to $3.00");
+    begun.join().unwrap();
+    controller.end();
+    assert!(said.next().unwrap().unwrap().ends_with("waits until it is back"));
+    controller.process = Controller::run(&controller.files);
+    assert_eq!(said.next().unwrap().unwrap(), "tradewind: the controller is back");
+    controller.files.prints("mode auto");
+    next(&mut told, "plans are applied by the controller");
+    // One who has enough ends it.
+    drop(told);
+    controller.files.prints("mode suggest");
+    assert!(follower.wait().unwrap().success());
+    controller.end();
+    let mut alone = command("events --follow", &controller.files.0);
+    assert_eq!(common::ended(&mut alone).status.code(), Some(1), "nobody was there to begin with");
+}
+
+/// Returns the names and texts of an archive's files.
+fn unpacked(files: &Files, name: &str) -> BTreeMap<String, String> {
+    let archive = std::fs::File::open(files.0.join(name)).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+    let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
+        let mut entry = entry.unwrap();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        (entry.path().unwrap().display().to_string(), text)
+    };
+    archive.entries().unwrap().map(read).collect()
+}
+
+#[test]
+fn bundle_holds_what_helps_and_no_secret() {
+    let mut controller = Controller::start("bundle");
+    let files = &controller.files;
+    declared(files);
+    let invite = files.prints("invite --role gateway --site office");
+    let invite = invite.trim().rsplit(' ').next().unwrap().to_owned();
+    let planted = "hunter2-planted";
+    let settings = files.read("net/controller.toml");
+    files.write("net/controller.toml", format!("{settings}# password = \"{planted}\"\n"));
+    files.prints("bundle one.tar.gz");
+    let archive = unpacked(files, "one.tar.gz");
+    assert_eq!(archive["tradewind/missing.txt"].lines().count(), 1, "there is no plan yet");
+    assert!(archive["tradewind/missing.txt"].starts_with("plan-newest.json: there is no plan"));
+    for (name, expected) in [
+        ("versions", "\"kernel\""),
+        ("status", "\"problems\""),
+        ("flows", "\"backup\""),
+        ("audit", "declared flow backup"),
+        ("hosts", "\"hosts\""),
+        ("gain", "\"spending\""),
+        ("measurements", "\"legs\""),
+        ("settings", "budget_usd_per_day"),
+    ] {
+        let text = &archive[&format!("tradewind/{name}.json")];
+        assert!(text.contains(expected), "{name}: {text}");
+        let _: Value = serde_json::from_str(text).unwrap();
+    }
+    assert!(archive["tradewind/kernel.txt"].contains("net.ipv4.tcp_rmem = "));
+    assert!(archive["tradewind/controller.toml"].starts_with("agents = "));
+    let token = |name: &str| {
+        let text = files.read(name);
+        text.rsplit('"').nth(1).unwrap().to_owned()
+    };
+    let key = |name: &str| files.read(name).trim().to_owned();
+    let secrets = [
+        ("token", token("net/admin.toml")),
+        ("reader's token", token("net/reader.toml")),
+        ("identity key", key("net/controller.key")),
+        ("operator key", key("net/operator.key")),
+        ("invite", invite),
+        ("password", planted.to_owned()),
+    ];
+    for (what, secret) in &secrets {
+        assert!(secret.len() > 10, "{what}");
+        // Nor a part of it, behind what all such texts begin with.
+        let part = &secret[secret.len() / 2..];
+        for (name, text) in &archive {
+            assert!(!text.contains(part), "{name} holds the {what}");
+        }
+    }
+    let mode = std::fs::metadata(files.0.join("one.tar.gz")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    files.refuses_with("bundle one.tar.gz", 2, "one.tar.gz: is there already");
+    files.refuses_with("bundle none/one.tar.gz", 1, "none/one.tar.gz: ");
+    controller.end();
+
+    // What is there helps also when no controller is.
+    let files = &controller.files;
+    files.write("net/controller.toml", format!("{settings}password = \"{planted}\"\n"));
+    files.prints("bundle two.tar.gz");
+    let archive = unpacked(files, "two.tar.gz");
+    let missing = &archive["tradewind/missing.txt"];
+    assert!(missing.contains("status.json: http://127.0.0.1:"), "{missing}");
+    assert!(archive.values().all(|text| !text.contains(planted)), "{archive:?}");
+    assert!(archive.contains_key("tradewind/versions.json"));
 }
 
 #[test]

@@ -13,7 +13,9 @@ use crate::explain::Explanation;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::record::Record;
 use crate::state::State;
-use crate::{documents, enrolment, explain, operator, planning, reports, rollout, staleness};
+use crate::{
+    documents, enrolment, explain, import, operator, planning, reports, rollout, staleness,
+};
 
 /// The controller.
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Controller {
                 answer
             }
             Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
+            Event::Import(all) => return import::import(draft, all),
             Event::Revoke(host) => operator::revoke(draft, host)?,
             Event::Planned(plan) => planning::planned(draft, plan)?,
             Event::Apply { plan } => rollout::apply(draft, *plan)?,

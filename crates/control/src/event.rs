@@ -8,6 +8,7 @@ use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Plan;
 use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
 
+use crate::import::Imported;
 use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::record::{FlowRecord, Mode, Record, Role};
@@ -94,6 +95,8 @@ pub enum Event {
         /// False to take it back.
         is_drained: bool,
     },
+    /// The operator imports measurements of others.
+    Import(Vec<Imported>),
     /// The operator revokes a host for good.
     Revoke(HostId),
     /// A plan was made of [`Controller::problem`](crate::Controller::problem).

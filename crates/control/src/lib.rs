@@ -18,6 +18,7 @@
 //! | `enrolment` | how hosts join |
 //! | `operator` | what the operator declares |
 //! | `reports` | what hosts report |
+//! | [`mod@import`] | measurements that others made |
 //! | `sessions` | sessions that gateways report, added up by day |
 //! | [`schedule`] | which probes a host runs next |
 //! | [`knowledge`] | the planner's legs, from measurements |
@@ -44,6 +45,7 @@ mod enrolment;
 pub mod event;
 pub mod explain;
 pub mod gain;
+pub mod import;
 mod index;
 pub mod invite;
 pub mod knowledge;

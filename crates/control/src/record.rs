@@ -76,6 +76,8 @@ pub enum Record {
     },
     /// The newest measurement of a leg, by its ends; its time is that of the round-trip time.
     Measurement(LegMeasurement),
+    /// A measurement that is older than the newest of its leg, for the history alone.
+    OldMeasurement(LegMeasurement),
     /// The last rate test of a leg, by its ends.
     RateTest(RateTest),
     /// A plan, by its number.

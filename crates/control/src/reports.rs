@@ -94,7 +94,10 @@ impl Measured<'_> {
                 LegMeasurement {
                     rtt: rtt(*min_ms, *median_ms, *spread_ms, *samples)?,
                     rate: known.and_then(|leg| leg.rate),
-                    method: known.map_or(Method::Tcp, |leg| leg.method),
+                    // It is that of the rate, where there is one.
+                    method: known
+                        .filter(|leg| leg.rate.is_some())
+                        .map_or(Method::Tcp, |leg| leg.method),
                     source,
                     destination: result.to.clone(),
                     measured_at_unix_ms: Some(self.now),

@@ -172,6 +172,7 @@ impl State {
                 let ends = (leg.source.clone(), leg.destination.clone());
                 Arc::make_mut(&mut self.measurements).insert(ends, leg);
             }
+            Record::OldMeasurement(_) => {}
             Record::RateTest(test) => {
                 let ends = (test.source.clone(), test.destination.clone());
                 Arc::make_mut(&mut self.doubts).remove(&ends);

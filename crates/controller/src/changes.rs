@@ -90,6 +90,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::Counters(_)
         | Record::Invite(_)
         | Record::Measurement(_)
+        | Record::OldMeasurement(_)
         | Record::RateTest(_)
         | Record::Batch(_)
         | Record::Doubt(_)

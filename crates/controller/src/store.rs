@@ -20,6 +20,7 @@ use tradewind_control::Record;
 use tradewind_control::message::Arm;
 use tradewind_control::record::{AuditEntry, DaySessions};
 use tradewind_control::state::DAYS_IN_MEMORY;
+use tradewind_model::measurement::{LegMeasurement, Method};
 use tradewind_units::{Duration, RelayId};
 
 pub use copy::{backup, restore};
@@ -109,16 +110,20 @@ impl StoreError {
 /// A measurement as it once was.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, JsonSchema)]
 pub struct MeasuredOnce {
-    /// Time when it was stored, in milliseconds since the Unix epoch.
+    /// Time when it was made, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// The least round-trip time, in milliseconds.
     pub rtt_min_ms: f64,
     /// The median, in milliseconds.
     pub rtt_median_ms: f64,
+    /// From the 10th to the 90th percentile, in milliseconds.
+    pub rtt_spread_ms: f64,
     /// The rate, in Mbit/s, if it was measured.
     pub rate_mbps: Option<f64>,
     /// Connections of that rate.
     pub connections: Option<u32>,
+    /// The method: of the rate, if there is one.
+    pub method: Method,
 }
 
 /// An open store.
@@ -226,7 +231,8 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn history(&self, from: &str, to: &str) -> Result<Vec<MeasuredOnce>, StoreError> {
-        let query = "SELECT unix_ms, rtt_min_ms, rtt_median_ms, rate_mbps, connections \
+        let query = "SELECT unix_ms, rtt_min_ms, rtt_median_ms, rtt_spread_ms, rate_mbps, \
+                     connections, method \
                      FROM measured WHERE source = ?1 AND destination = ?2 ORDER BY unix_ms";
         let read = self.connection.prepare(query).and_then(|mut query| {
             let once = |row: &rusqlite::Row<'_>| {
@@ -234,8 +240,10 @@ impl Store {
                     unix_ms: row.get(0)?,
                     rtt_min_ms: row.get(1)?,
                     rtt_median_ms: row.get(2)?,
-                    rate_mbps: row.get(3)?,
-                    connections: row.get(4)?,
+                    rtt_spread_ms: row.get(3)?,
+                    rate_mbps: row.get(4)?,
+                    connections: row.get(5)?,
+                    method: method_of(row, 6)?,
                 })
             };
             query.query_map([from, to], once)?.collect()
@@ -292,7 +300,9 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Flow(flow) => ("flow", flow.id.to_string()),
         Record::FlowRemoved { flow } => ("flow", flow.to_string()),
         // No name holds a space.
-        Record::Measurement(leg) => ("measurement", format!("{} {}", leg.source, leg.destination)),
+        Record::Measurement(leg) | Record::OldMeasurement(leg) => {
+            ("measurement", format!("{} {}", leg.source, leg.destination))
+        }
         Record::RateTest(test) => ("rate-test", format!("{} {}", test.source, test.destination)),
         Record::Plan(plan) => ("plan", numbered(plan.number)),
         Record::Rollout(_) => ("rollout", String::new()),
@@ -334,19 +344,8 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
             connection.prepare_cached(remove)?.execute([kind, &key])?;
             return Ok(());
         }
-        Record::Measurement(leg) => {
-            let insert = "INSERT INTO measured VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-            let millis = tradewind_units::time::as_millis_f64;
-            connection.prepare_cached(insert)?.execute(params![
-                unix_ms,
-                leg.source.as_str(),
-                leg.destination.as_str(),
-                millis(leg.rtt.min),
-                millis(leg.rtt.median),
-                leg.rate.map(|rate| rate.rate.as_mbps()),
-                leg.rate.map(|rate| rate.connections),
-            ])?;
-        }
+        Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,
+        Record::OldMeasurement(leg) => return put_measured(connection, unix_ms, leg),
         _ => {}
     }
     let body = serde_json::to_string(record)
@@ -354,6 +353,40 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
     let insert = "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)";
     connection.prepare_cached(insert)?.execute([kind, &key, &body])?;
     Ok(())
+}
+
+/// Adds a measurement to the history, by the time when it was made: ours is made when it is stored.
+fn put_measured(
+    connection: &Connection,
+    stored_unix_ms: u64,
+    leg: &LegMeasurement,
+) -> rusqlite::Result<()> {
+    let is_imported = leg.method == Method::Imported;
+    let unix_ms = leg.measured_at_unix_ms.filter(|_| is_imported).unwrap_or(stored_unix_ms);
+    let method = serde_json::to_value(leg.method)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let insert = "INSERT INTO measured VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let millis = tradewind_units::time::as_millis_f64;
+    connection.prepare_cached(insert)?.execute(params![
+        unix_ms,
+        leg.source.as_str(),
+        leg.destination.as_str(),
+        millis(leg.rtt.min),
+        millis(leg.rtt.median),
+        leg.rate.map(|rate| rate.rate.as_mbps()),
+        leg.rate.map(|rate| rate.connections),
+        millis(leg.rtt.spread),
+        method.as_str(),
+    ])?;
+    Ok(())
+}
+
+/// Reads a method, as [`put_measured`] wrote it.
+fn method_of(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Method> {
+    let name: String = row.get(at)?;
+    serde_json::from_value(name.into()).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Text, error.into())
+    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use tradewind_control::SettingsRequest;
 use tradewind_control::explain::Explanation;
 use tradewind_control::gain::{FlowGain, RelayGain, Spending};
+use tradewind_control::import::Imported;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
 use tradewind_control::record::{AuditEntry, FlowRecord, Mode, PlanRecord, Role, Step};
 use tradewind_grant::{Destination, PublicIdentity};
@@ -75,6 +76,8 @@ pub struct HostView {
     pub refused: Option<RefusedDocument>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
+    /// Their open sessions, if they say.
+    pub sessions: Option<u64>,
     /// The version of its program.
     pub agent_version: Option<String>,
 }
@@ -284,6 +287,14 @@ pub struct History {
     pub to: SiteId,
     /// The measurements, oldest first.
     pub measured: Vec<MeasuredOnce>,
+}
+
+/// Measurements of others to take in: all of them or none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportRequest {
+    /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::import::MOST_IMPORTED).
+    pub measurements: Vec<Imported>,
 }
 
 /// The newest entries of the audit log.

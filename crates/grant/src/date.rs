@@ -8,7 +8,7 @@ use crate::wire::from_unix_ms;
 
 /// Returns the point in time of a full date with time and zone; `None` if incomplete, or before
 /// 1970.
-pub(crate) fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
+pub fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
     let time: jiff::Timestamp = written.to_string().parse().ok()?;
     u64::try_from(time.as_millisecond()).ok().map(from_unix_ms)
 }

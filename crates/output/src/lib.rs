@@ -4,12 +4,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`table`] | tables for terminals |
+//! | [`mod@csv`] | tables for programs |
 //! | [`progress`] | steps of a long run, as bars on a terminal |
 //! | [`mod@file`] | files that are written whole, and their formats |
 //! | [`chart`] | line charts as SVG |
 //! | [`html`] | self-contained pages |
 
 pub mod chart;
+pub mod csv;
 pub mod file;
 pub mod html;
 pub mod progress;
@@ -72,16 +74,33 @@ pub enum Format {
     Json,
 }
 
+/// Format of an answer that is a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum TableFormat {
+    /// For people
+    Table,
+    /// For programs; the field `schema_version` tells its version
+    Json,
+    /// For programs: the table alone, its columns named as in the JSON
+    Csv,
+}
+
 /// Writes a line of data to standard output. A closed pipe (`| head -1`) is no error.
 ///
 /// # Errors
 /// When standard output cannot be written.
 pub fn line(text: impl Display) -> anyhow::Result<()> {
+    put(text).map(drop)
+}
+
+/// Does the same as [`line()`], and returns false if the pipe is closed: nobody reads any more.
+///
+/// # Errors
+/// As [`line()`].
+pub fn put(text: impl Display) -> anyhow::Result<bool> {
     match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("standard output")
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).context("standard output"),
     }
 }
 

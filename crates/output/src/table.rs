@@ -20,7 +20,7 @@ pub fn print<H: AsRef<str>>(
     rows: &[Vec<String>],
     first_number: usize,
 ) -> anyhow::Result<()> {
-    super::line(drawn(heading, rows, first_number, comfy_table::Table::new().width()))
+    super::line(text(heading, rows, first_number, comfy_table::Table::new().width()))
 }
 
 /// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each
@@ -31,13 +31,14 @@ const LEAST_WIDTH: u16 = 20;
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
-/// Returns a table of at most this width, if there is one.
-fn drawn<H: AsRef<str>>(
+/// Returns what [`print`] prints where the terminal has this width, or none.
+#[must_use]
+pub fn text<H: AsRef<str>>(
     heading: &[H],
     rows: &[Vec<String>],
     first_number: usize,
     width: Option<u16>,
-) -> comfy_table::Table {
+) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(STYLE);
     match width.filter(|width| *width >= LEAST_WIDTH) {
@@ -59,7 +60,7 @@ fn drawn<H: AsRef<str>>(
     for row in rows {
         table.add_row(cells(&mut row.iter().map(String::as_str)));
     }
-    table
+    table.to_string()
 }
 
 #[cfg(test)]
@@ -69,16 +70,16 @@ mod tests {
     #[test]
     fn only_the_heading_has_a_rule_under_it() {
         let rows = [["hamina", "1"], ["tokyo", "2"]].map(|row| row.map(str::to_owned).to_vec());
-        let text = drawn(&["site", "relays"], &rows, 1, None).to_string();
-        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-        assert_eq!(lines[1].trim_matches('\u{2500}'), "", "{text}");
-        assert_eq!((lines.len(), lines[2].trim()), (4, "hamina        1"), "{text}");
+        let table = text(&["site", "relays"], &rows, 1, None);
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        assert_eq!(lines[1].trim_matches('\u{2500}'), "", "{table}");
+        assert_eq!((lines.len(), lines[2].trim()), (4, "hamina        1"), "{table}");
     }
 
     #[test]
     fn terminal_without_width_gets_whole_lines() {
         let rows = [vec!["hamina".to_owned(), "a path over two relays".to_owned()]];
-        let lines = |width| drawn(&["site", "path"], &rows, 1, width).to_string().lines().count();
+        let lines = |width| text(&["site", "path"], &rows, 1, width).lines().count();
         let whole = lines(None);
         for width in [0, 1, 19, 200] {
             assert_eq!(lines(Some(width)), whole, "{width} columns");

@@ -7,6 +7,7 @@
 //! | [`responder`] | the answering side of a rate test, with its limits |
 //! | [`steady`] | detection of a settled test, and of the part of it that counts (pure) |
 //! | [`window`] | the limit of a test: the window, the path, or nothing yet (pure) |
+//! | [`statistics`] | order statistics (pure) |
 //! | [`protocol`] | the messages between the two sides (pure) |
 //! | [`secret`] | the shared secret that a responder may ask for |
 //!
@@ -25,7 +26,7 @@ mod report;
 pub mod responder;
 pub mod rtt;
 pub mod secret;
-mod statistics;
+pub mod statistics;
 pub mod steady;
 mod stream;
 pub mod window;

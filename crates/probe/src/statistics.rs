@@ -2,7 +2,7 @@
 
 /// Returns the `q`-quantile (0 to 1) of ascending `sorted`, by linear interpolation between
 /// neighbours; `None` if empty.
-pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);
@@ -10,7 +10,7 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 }
 
 /// Returns `values` in ascending order.
-pub(crate) fn ascending(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+pub fn ascending(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use tradewind_controller::{Client, Folder};
 
-use crate::output::{self, Format};
+use crate::output::{self, Format, TableFormat, csv};
 
 /// The default folder of the controller.
 pub(crate) const FOLDER: &str = "net";
@@ -20,11 +21,16 @@ pub(crate) struct ControllerArgs {
 impl ControllerArgs {
     /// Returns a client of the controller.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(&Folder::new(&self.controller).admin()?)?)
+        Ok(Client::new(&self.folder().admin()?)?)
+    }
+
+    /// Returns the folder.
+    pub(crate) fn folder(&self) -> Folder {
+        Folder::new(&self.controller)
     }
 }
 
-/// The form of an answer.
+/// The form of an answer that is no table.
 #[derive(clap::Args)]
 pub(crate) struct OutputArgs {
     /// Form of the answer
@@ -34,7 +40,7 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Prints `answer` as JSON, or by `table`.
-    pub(crate) fn print<T: serde::Serialize>(
+    pub(crate) fn print<T: Serialize>(
         &self,
         answer: &T,
         table: impl FnOnce(&T) -> anyhow::Result<()>,
@@ -42,6 +48,31 @@ impl OutputArgs {
         match self.output {
             Format::Json => output::json(answer),
             Format::Table => table(answer),
+        }
+    }
+}
+
+/// The form of an answer that is a table.
+#[derive(clap::Args)]
+pub(crate) struct TableArgs {
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: TableFormat,
+}
+
+impl TableArgs {
+    /// Prints `answer` as JSON, these columns of `rows` as CSV, or all of it by `table`.
+    pub(crate) fn print<T: Serialize, R: Serialize>(
+        &self,
+        answer: &T,
+        columns: &[&str],
+        rows: &[R],
+        table: impl FnOnce(&T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match self.output {
+            TableFormat::Json => output::json(answer),
+            TableFormat::Csv => csv::print(columns, rows),
+            TableFormat::Table => table(answer),
         }
     }
 }

@@ -23,9 +23,9 @@ use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
 
-use crate::controller::access::ControllerArgs;
+use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::file::write_whole;
-use crate::output::{self, BadFile, FAILED, Format, Outcome};
+use crate::output::{self, BadFile, FAILED, Outcome, TableFormat};
 use problem::Read;
 
 #[derive(clap::Args)]
@@ -78,10 +78,12 @@ struct PlanArgs {
     out: Option<PathBuf>,
     #[command(flatten)]
     controller: ControllerArgs,
-    /// Form of the answer
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    output: TableArgs,
 }
+
+/// The columns of the flows of a plan, as CSV.
+const COLUMNS: [&str; 6] = ["id", "path", "direct_fct_s", "fct_s", "cost_usd", "move_usd"];
 
 /// The time when a command, or a period of it, began.
 #[derive(Clone, Copy)]
@@ -163,7 +165,7 @@ pub(crate) fn run(command: &PlanCommand) -> Outcome {
 
 fn one(args: &PlanArgs) -> Outcome {
     if args.asked.problem.is_none() {
-        return suggested::run(&args.controller, args.output);
+        return suggested::run(&args.controller, &args.output);
     }
     let begun = Begun::now();
     let read = args.asked.read(args.budget)?;
@@ -175,9 +177,10 @@ fn one(args: &PlanArgs) -> Outcome {
         let with_problem = Answer { problem: Some(read.asked.clone()), ..answer.clone() };
         write(out, &serde_json::to_string_pretty(&with_problem)?)?;
     }
-    match args.output {
-        Format::Json => output::json(&answer)?,
-        Format::Table => show::answer(&read, &answer)?,
+    let table = |answer: &Answer| show::answer(&read, answer);
+    args.output.print(&answer, &COLUMNS, &answer.flows, table)?;
+    if args.output.output == TableFormat::Csv {
+        show::reason(&read, &answer);
     }
     Ok(exit_code(&answer))
 }

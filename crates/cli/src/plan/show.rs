@@ -13,10 +13,16 @@ use crate::output::{self, table};
 
 pub(super) use tradewind_plan::answer::NO_BUDGET_USD;
 
+/// Tells why there is no plan; returns false if there is one.
+pub(super) fn reason(read: &Read, answer: &Answer) -> bool {
+    let Some(reason) = &answer.reason else { return false };
+    output::complain(format_args!("{}: {}: {reason}", read.asked.file, answer.status.as_str()));
+    true
+}
+
 /// Prints a plan's relays, flows and figures, or the reason why there is none.
 pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
-    if let Some(reason) = &answer.reason {
-        output::complain(format_args!("{}: {}: {reason}", read.asked.file, answer.status.as_str()));
+    if reason(read, answer) {
         return Ok(());
     }
     let relays: Vec<Vec<String>> = (answer.relays.iter())

@@ -6,23 +6,26 @@ use tradewind_controller::view::PlanView;
 use tradewind_plan::PlannedFlow;
 use tradewind_units::RelayId;
 
-use crate::controller::access::ControllerArgs;
-use crate::output::{self, Format, Outcome, table};
+use crate::controller::access::{ControllerArgs, TableArgs};
+use crate::output::{self, Outcome, table};
+
+/// The columns of the flows of a plan, as CSV.
+const COLUMNS: [&str; 6] = ["id", "path", "fct_direct_s", "fct_s", "egress_usd", "move_usd"];
 
 /// Has the controller make a plan, and prints it.
-pub(super) fn run(controller: &ControllerArgs, format: Format) -> Outcome {
+pub(super) fn run(controller: &ControllerArgs, output: &TableArgs) -> Outcome {
     let plan: PlanView = controller.client()?.post("/v1/plans", &serde_json::json!({}))?;
-    match format {
-        Format::Json => output::json(&plan)?,
-        Format::Table => {
-            show(&plan)?;
-            if !plan.is_applied {
-                let number = plan.record.number;
-                output::line(format_args!("`tradewind apply {number}` puts it into effect"))?;
-            }
-        }
-    }
+    output.print(&plan, &COLUMNS, &plan.record.plan.flows, propose)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn propose(plan: &PlanView) -> anyhow::Result<()> {
+    show(plan)?;
+    if plan.is_applied {
+        return Ok(());
+    }
+    let number = plan.record.number;
+    output::line(format_args!("`tradewind apply {number}` puts it into effect"))
 }
 
 /// Prints what a plan does, what that costs and gains, and what that rests on.

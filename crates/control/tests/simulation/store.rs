@@ -142,6 +142,7 @@ fn key(record: &Record) -> String {
         Record::Spent(spent) => format!("spent {:09}", spent.day),
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
         Record::FlowRemoved { .. }
+        | Record::OldMeasurement(_)
         | Record::Doubt(_)
         | Record::Window(_)
         | Record::Seen(_)

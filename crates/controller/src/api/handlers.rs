@@ -11,12 +11,14 @@ use tradewind_units::{Duration, FlowId, SiteId};
 use super::{Shared, show};
 use crate::answer::{self, Answered, Problem};
 use crate::view::{
-    Audit, FlowRequest, History, InviteAnswer, InviteRequest, Measurements, SCHEMA_VERSION,
-    SettingsRequest,
+    Audit, FlowRequest, History, ImportRequest, InviteAnswer, InviteRequest, Measurements,
+    SCHEMA_VERSION, SettingsRequest,
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
 const MOST_BYTES: usize = 64 * 1024;
+/// The same of an import. Chosen: 1000 measurements with names of the greatest length.
+const MOST_IMPORT_BYTES: usize = 512 * 1024;
 /// The first port that is given to a flow which names none. Chosen: below the ports that Linux
 /// gives to connections.
 const FIRST_PORT: u16 = 15_000;
@@ -178,6 +180,14 @@ pub(super) async fn measurements(State(shared): State<Shared>) -> Answered {
         Measurements { schema_version: SCHEMA_VERSION, legs }
     };
     answer::ok(&shared.engine.read(legs).await)
+}
+
+pub(super) async fn import(State(shared): State<Shared>, request: Request) -> Answered {
+    let ImportRequest { measurements } = answer::body(request, MOST_IMPORT_BYTES).await?;
+    let answered = done(&shared, Event::Import(measurements)).await?;
+    // They may allow another plan.
+    shared.planner.wake();
+    Ok(answered)
 }
 
 pub(super) async fn history(

@@ -11,8 +11,8 @@ use tradewind_control::message::ErrorAnswer;
 use super::{Shared, events, handlers};
 use crate::answer::{self, Answered};
 use crate::view::{
-    Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts, InviteAnswer,
-    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+    Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts, ImportRequest,
+    InviteAnswer, InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
 };
 
 /// The place of schemas in the document.
@@ -112,6 +112,8 @@ fn routes() -> Vec<Route> {
             get(handlers::measurements),
         )
         .answers::<Measurements>(),
+        post_of("/v1/measurements", "Take measurements of others in", post(handlers::import))
+            .takes::<ImportRequest>(),
         get_of(
             "/v1/measurements/{from}/{to}",
             "The measurements of a leg in the last week",

@@ -38,6 +38,7 @@ fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
         applied: seen.and_then(|seen| seen.applied),
         refused: seen.and_then(|seen| seen.refused.clone()),
         processes: seen.map(|seen| seen.processes.clone()).unwrap_or_default(),
+        sessions: seen.and_then(|seen| seen.processes.iter().map(|one| one.sessions).sum()),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
     }
 }

@@ -19,7 +19,7 @@ pub(super) const MIGRATIONS: &[&str] = &["
     CREATE TABLE measured (
         unix_ms INTEGER NOT NULL, source TEXT NOT NULL, destination TEXT NOT NULL,
         rtt_min_ms REAL NOT NULL, rtt_median_ms REAL NOT NULL, rate_mbps REAL,
-        connections INTEGER
+        connections INTEGER, rtt_spread_ms REAL NOT NULL, method TEXT NOT NULL
     );
     CREATE INDEX measured_legs ON measured (source, destination, unix_ms);
     CREATE INDEX measured_times ON measured (unix_ms);

@@ -8,7 +8,7 @@ use tradewind_control::record::{
     BatchTaken, Counters, DaySessions, FlowRecord, PlanRecord, Rollout, Seen,
     Settings as OperatorSettings, Spent, Step,
 };
-use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
+use tradewind_model::measurement::{RateSummary, RttSummary};
 use tradewind_plan::Plan;
 use tradewind_units::{Bandwidth, Money};
 
@@ -156,6 +156,18 @@ fn history_holds_a_week() {
     };
     assert_eq!(history(&store), [(1, 30.0), (2, 20.0)]);
     assert!(store.history("gcp:europe-north1", "office").unwrap().is_empty());
+    let Record::Measurement(newest) = measurement(20) else { unreachable!() };
+    let imported = LegMeasurement {
+        rtt: RttSummary { spread: Duration::from_millis(3), ..newest.rtt },
+        method: Method::Imported,
+        measured_at_unix_ms: Some(day + 1),
+        ..newest
+    };
+    store.append(3 * day, &[Record::OldMeasurement(imported)]).unwrap();
+    let between = store.history("office", "gcp:europe-north1").unwrap()[1].clone();
+    assert_eq!((between.unix_ms, between.method), (day + 1, Method::Imported), "by its own time");
+    assert_eq!((between.rtt_spread_ms, between.rate_mbps), (3.0, Some(100.0)));
+    assert_eq!(store.records().unwrap(), [measurement(20)], "the newest stays so");
     store.prune(8 * day + 1, &BTreeSet::new()).unwrap();
     assert_eq!(history(&store), [(2, 20.0)]);
 }
