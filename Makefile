@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-docs setup-lint setup-release setup-bench build build-papers demo test test-long test-lab lint docs reference release bench smoke fuzz clean
+.PHONY: help setup setup-docs setup-lint setup-release setup-bench build build-papers demo test test-long test-lab lint docs reference release bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -91,6 +91,9 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 
 smoke: build-papers ## every bench, example and experiment that the docs quote, in its shortest form: that they run, no figure
 	@$(CARGO) run --locked --quiet -p xtask -- smoke $(TRADEWIND)
+
+fuzz-api: build ## attack the controller's API by its OpenAPI document (schemathesis, two minutes)
+	@scripts/fuzz-api.sh $(TRADEWIND) $(TARGET_DIR)/fuzz-api
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token revocation_list plan_problem flow_log rtt_table packet_message packet_session packet_services packet_stored_message jumpstart_control jumpstart_config

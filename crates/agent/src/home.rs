@@ -8,13 +8,14 @@
 //! | `document.json` | the last document that was applied, with its signature |
 //! | `status.json` | what the agent last knew, for `tradewind agent status` |
 //! | `draining.json` | processes that were told to end |
+//! | `due.json` | processes that are still to be told of new files |
 //! | `data/` | the working directory of the processes |
 //! | `data/data.key` | the identity of relay and gateway, made here |
 //! | `data/NAME.toml`, ... | configurations and further files of the document |
 //! | `data/NAME.ready` | what a process prints when it is ready |
 //! | `data/sessions.sock` | the socket that gateways log their sessions to |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -91,6 +92,20 @@ impl Draining {
     pub const fn running(&self) -> Running {
         Running { started: self.started, process: self.process }
     }
+}
+
+/// A signal that a process is still to get: it must not be lost with the agent, as the process goes
+/// on with its old files without it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Due {
+    /// None.
+    #[default]
+    Nothing,
+    /// Read the files beside the configuration anew.
+    Reload,
+    /// Start a successor: keys changed that a running process does not apply.
+    Upgrade,
 }
 
 /// The agent's folder.
@@ -260,6 +275,22 @@ impl Home {
         write_json(&self.0.join("draining.json"), &draining)
     }
 
+    /// Returns the signals that processes are still to get, by their names.
+    ///
+    /// # Errors
+    /// When their file cannot be read.
+    pub fn due(&self) -> Result<BTreeMap<String, Due>, AgentError> {
+        read_json(&self.0.join("due.json")).map(Option::unwrap_or_default)
+    }
+
+    /// Writes the signals that processes are still to get.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn set_due(&self, due: &BTreeMap<String, Due>) -> Result<(), AgentError> {
+        write_json(&self.0.join("due.json"), due)
+    }
+
     /// Returns the names of the processes that have a configuration here.
     #[must_use]
     pub fn configured(&self) -> Vec<String> {
@@ -270,29 +301,34 @@ impl Home {
         entries.filter_map(name).collect()
     }
 
+    /// Returns what [`Home::write_process`] will change.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn change(&self, process: &Process) -> Result<Change, AgentError> {
+        let mut change = Change { config_before: None, files: false };
+        for (name, text) in &process.files {
+            change.files |= read_text(&self.data().join(name))?.as_deref() != Some(text);
+        }
+        let before = read_text(&self.config(&process.name))?;
+        let has_changed = before.as_deref() != Some(&process.config);
+        change.config_before = has_changed.then(|| before.unwrap_or_default());
+        Ok(change)
+    }
+
     /// Writes the files of a process that changed, its configuration last: the process may read it
     /// at once. The names have been checked by the ceiling.
     ///
     /// # Errors
     /// When one cannot be written.
-    pub fn write_process(&self, process: &Process) -> Result<Change, AgentError> {
-        let mut change = Change { config_before: None, files: false };
-        for (name, text) in &process.files {
-            change.files |= self.write_changed(&self.data().join(name), text)?.is_some();
+    pub fn write_process(&self, process: &Process) -> Result<(), AgentError> {
+        let files = process.files.iter().map(|(name, text)| (self.data().join(name), text));
+        for (file, text) in files.chain([(self.config(&process.name), &process.config)]) {
+            if read_text(&file)?.as_ref() != Some(text) {
+                write(&file, text)?;
+            }
         }
-        let before = self.write_changed(&self.config(&process.name), &process.config)?;
-        change.config_before = before;
-        Ok(change)
-    }
-
-    /// Writes a file whose text changed; returns the text before then, empty for a new file.
-    fn write_changed(&self, file: &Path, text: &str) -> Result<Option<String>, AgentError> {
-        let before = read_text(file)?;
-        if before.as_deref() == Some(text) {
-            return Ok(None);
-        }
-        write(file, text)?;
-        Ok(Some(before.unwrap_or_default()))
+        Ok(())
     }
 
     /// Removes all files of processes except `kept`, the identity and the socket of sessions.
@@ -372,7 +408,6 @@ fn write_json(file: &Path, value: &impl Serialize) -> Result<(), AgentError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt as _;
 
     use tradewind_config::Kind;
@@ -432,12 +467,17 @@ mod tests {
             config_before: before.map(str::to_owned),
             files,
         };
-        assert_eq!(home.write_process(&process).unwrap(), change(Some(""), true));
-        assert_eq!(home.write_process(&process).unwrap(), change(None, false));
+        let write = |process: &Process| {
+            let change = home.change(process).unwrap();
+            home.write_process(process).unwrap();
+            change
+        };
+        assert_eq!(write(&process), change(Some(""), true));
+        assert_eq!(write(&process), change(None, false));
         process.config = "workers = 2".to_owned();
-        assert_eq!(home.write_process(&process).unwrap(), change(Some("workers = 1"), false));
+        assert_eq!(write(&process), change(Some("workers = 1"), false));
         process.files.insert("revoked".to_owned(), "one".to_owned());
-        assert_eq!(home.write_process(&process).unwrap(), change(None, true));
+        assert_eq!(write(&process), change(None, true));
         assert_eq!(home.configured(), ["relay"]);
         home.remove_others(&BTreeSet::from(["relay.toml".to_owned()]));
         let left = fs::read_dir(home.data()).unwrap().map(|entry| entry.unwrap().file_name());

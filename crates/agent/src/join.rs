@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tradewind_control::message::{JoinRequest, SCHEMA_VERSION};
+use tradewind_control::message::{CONFIG_VERSION, JoinRequest, SCHEMA_VERSION};
 use tradewind_control::{Ceiling, Invite};
 use tradewind_stream::connection::Tls;
 
@@ -36,6 +36,7 @@ pub async fn join(
         data_identity: data.public(),
         address,
         agent_version: AGENT_VERSION.to_owned(),
+        config_version: CONFIG_VERSION,
     };
     let controller = invite.controller;
     let mut link = Link::new(tls, controller, invite.identity);

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tradewind_control::Ceiling;
 use tradewind_control::message::{
-    Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument, Report,
+    CONFIG_VERSION, Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument, Report,
     ReportAnswer, SCHEMA_VERSION, SignedDocument,
 };
 use tradewind_stream::connection::Tls;
@@ -400,6 +400,7 @@ impl Agent {
         Report {
             schema_version: SCHEMA_VERSION,
             agent_version: AGENT_VERSION.to_owned(),
+            config_version: CONFIG_VERSION,
             applied: self.applied(),
             refused: self.refused.clone(),
             processes: self.supervisor.statuses(),

@@ -200,15 +200,14 @@ impl Sessions {
         }
     }
 
-    /// Listens in the folder `data` from the first document on in which a gateway logs there.
-    /// Processes that ran before find the new socket by its path.
+    /// Listens in the folder `data` from the first document on in which a gateway logs there, and
+    /// anew where reading has failed. Processes that ran before find the new socket by its path.
     ///
     /// # Errors
     /// When there can be no socket; the next call tries again.
     pub fn listen(&mut self, data: &Path) -> Result<(), AgentError> {
-        let Some(sender) = self.sender.as_deref().filter(|_| self.reader.is_none()) else {
-            return Ok(());
-        };
+        let reads = self.reader.as_ref().is_some_and(|reader| !reader.is_finished());
+        let Some(sender) = self.sender.as_deref().filter(|_| !reads) else { return Ok(()) };
         let path = data.join(SESSIONS_SOCKET);
         let socket = bind(&path, sender).map_err(|error| AgentError::file(&path, error))?;
         let reader = tokio::spawn(read(socket, Arc::clone(&self.tallies)));
@@ -290,7 +289,7 @@ fn bind(path: &Path, sender: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Reads lines until it is aborted.
+/// Reads lines until it is aborted, or fails.
 async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
     let mut line = vec![0; LONGEST_LINE];
     loop {
@@ -319,6 +318,34 @@ mod tests {
 
     fn relays(names: &[&str]) -> Vec<RelayId> {
         names.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn socket_is_bound_again_after_its_reader_ended() {
+        let name = format!("tradewind-sessions-{}", std::process::id());
+        let data = std::env::temp_dir().join(name);
+        let _none = fs::remove_dir_all(&data);
+        fs::create_dir(&data).unwrap();
+        let mut sessions = Sessions::new(7);
+        sessions.sender = Some(DEFAULT_USER.to_owned());
+        sessions.listen(&data).unwrap();
+        // As after an error of the socket.
+        let reader = sessions.reader.clone().unwrap();
+        reader.abort();
+        while !reader.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        sessions.listen(&data).unwrap();
+        let gateway = UnixDatagram::unbound().unwrap();
+        let line = line(serde_json::json!({}));
+        gateway.send_to(&line, data.join(SESSIONS_SOCKET)).await.unwrap();
+        let received = async {
+            while sessions.batch().is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), received).await.unwrap();
+        fs::remove_dir_all(&data).unwrap();
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tradewind_stream::process::reload;
 use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
-use crate::home::{Change, Draining};
+use crate::home::{Change, Draining, Due};
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -50,6 +50,8 @@ pub struct Supervisor {
     program: PathBuf,
     units: BTreeMap<String, Unit>,
     draining: Vec<Draining>,
+    /// The signals that processes are still to get, as they are kept.
+    kept_due: BTreeMap<String, Due>,
     /// Those started here, until they have ended.
     children: Vec<Child>,
     /// The files of the document in the working directory.
@@ -74,16 +76,6 @@ struct Unit {
     backoff: Backoff,
 }
 
-/// A signal that is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    Nothing,
-    /// Read the files beside the configuration anew.
-    Reload,
-    /// Start a successor: keys changed that a running process does not apply.
-    Upgrade,
-}
-
 /// The part of a ready line that the agent reads.
 #[derive(Deserialize)]
 struct Ready {
@@ -94,11 +86,12 @@ impl Supervisor {
     /// Creates one for the processes in `home`, which `program` runs. Nothing is started yet.
     ///
     /// # Errors
-    /// When the list of processes that were told to end cannot be read.
+    /// When the list of processes that were told to end, or are to be told of new files, cannot be
+    /// read.
     pub fn new(home: Home, program: PathBuf) -> Result<Self, AgentError> {
-        let draining = home.draining()?;
-        let (units, children) = (BTreeMap::new(), Vec::new());
-        Ok(Self { home, program, units, draining, children, files: BTreeSet::new() })
+        let (draining, kept_due) = (home.draining()?, home.due()?);
+        let (units, children, files) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        Ok(Self { home, program, units, draining, kept_due, children, files })
     }
 
     /// Puts a document into effect that the ceiling allows: tells processes to end that are no
@@ -118,19 +111,42 @@ impl Supervisor {
             }
         }
         self.units.retain(|name, unit| wanted.get(name.as_str()) == Some(&unit.kind));
+        self.kept_due.retain(|name, _| wanted.contains_key(name.as_str()));
         self.files = document.processes.iter().flat_map(files_of).collect();
         for process in &document.processes {
-            let change = self.home.write_process(process)?;
+            let due = due(process, &self.home.change(process)?);
             let unit = self.units.entry(process.name.clone());
-            let unit = unit.or_insert_with(|| Unit::new(process.kind, now));
-            let due = due(process, &change);
+            let unit = unit.or_insert_with(|| {
+                // An agent before may not have come to send it.
+                let due = self.kept_due.get(&process.name).copied().unwrap_or_default();
+                Unit { due, ..Unit::new(process.kind, now) }
+            });
             unit.due = unit.due.max(due);
             if due != Due::Nothing && unit.running.is_none() {
                 // What made it end may be mended.
                 unit.next_start = now;
             }
         }
+        // Before the files, so that none is new without its signal.
+        self.keep_due()?;
+        document.processes.iter().try_for_each(|process| self.home.write_process(process))?;
         self.tidy();
+        Ok(())
+    }
+
+    /// Keeps the signals that are due, for the next agent.
+    fn keep_due(&mut self) -> Result<(), AgentError> {
+        let mut due = self.kept_due.clone();
+        for (name, unit) in &self.units {
+            match unit.due {
+                Due::Nothing => due.remove(name),
+                signal => due.insert(name.clone(), signal),
+            };
+        }
+        if due != self.kept_due {
+            self.home.set_due(&due)?;
+            self.kept_due = due;
+        }
         Ok(())
     }
 
@@ -196,6 +212,9 @@ impl Supervisor {
             let Some(mut unit) = self.units.remove(&name) else { continue };
             self.look_after(&name, &mut unit, &ended, now);
             self.units.insert(name, unit);
+        }
+        if let Err(error) = self.keep_due() {
+            tracing::warn!("{error}");
         }
         self.statuses() != before
     }
@@ -422,6 +441,67 @@ fn files_of(process: &Process) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A script that stands for a relay, by its name: it says that it is ready, and that it was
+    /// told to start anew.
+    const RELAY: &str = "echo '{\"listen\":[]}'; trap 'echo $$ >>told' USR2; left=3000\n\
+                         while [ -e data.key ] && [ $left -gt 0 ]; do\n\
+                         sleep 0.02; left=$((left - 1)); done\n";
+
+    #[test]
+    fn signal_that_an_agent_did_not_send_is_sent_by_the_next_one() {
+        let name = format!("tradewind-supervise-{}", std::process::id());
+        let place = std::env::temp_dir().join(name);
+        let _none = fs::remove_dir_all(&place);
+        let home = Home::at(&place).unwrap();
+        let _lock = home.lock().unwrap();
+        home.data_key().unwrap();
+        // It runs the file `relay` in the working directory.
+        let program = PathBuf::from("/bin/sh");
+        let document = |workers: u32| Document {
+            schema_version: 1,
+            version: "1.1".parse().unwrap(),
+            host: "lab:here-1".parse().unwrap(),
+            issued_unix_ms: 0,
+            processes: vec![Process {
+                name: "relay".to_owned(),
+                kind: Kind::Relay,
+                config: format!("workers = {workers}"),
+                files: [("relay".to_owned(), RELAY.to_owned())].into(),
+            }],
+            responder_port: 0,
+            report_every_ms: 0,
+            watched: Vec::new(),
+        };
+        let until = |supervisor: &mut Supervisor, done: &dyn Fn(&Supervisor) -> bool| {
+            let begun = Instant::now();
+            while !done(supervisor) {
+                supervisor.look(Instant::now());
+                assert!(begun.elapsed() < Duration::from_secs(60), "never");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let is_ready = |supervisor: &Supervisor| {
+            supervisor.statuses().iter().all(|status| status.state == ProcessState::Ready)
+        };
+        let mut first = Supervisor::new(home.clone(), program.clone()).unwrap();
+        first.apply(&document(1), Instant::now()).unwrap();
+        until(&mut first, &is_ready);
+        first.apply(&document(2), Instant::now()).unwrap();
+        // It is killed before it looks again; the next one is given the same document.
+        let children = std::mem::take(&mut first.children);
+        drop(first);
+        let mut second = Supervisor::new(home.clone(), program.clone()).unwrap();
+        second.apply(&document(2), Instant::now()).unwrap();
+        let told = || fs::read_to_string(home.data().join("told")).unwrap_or_default();
+        until(&mut second, &|_| !told().is_empty());
+        assert_eq!(told(), format!("{}\n", children[0].id()));
+        assert_eq!(home.due().unwrap(), BTreeMap::new());
+        fs::remove_dir_all(&place).unwrap();
+        for mut child in children {
+            child.wait().unwrap();
+        }
+    }
 
     #[test]
     fn change_takes_no_more_than_it_needs() {

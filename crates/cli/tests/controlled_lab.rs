@@ -5,10 +5,14 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::daemon::{is_root, skipped, until};
 use common::{Files, command};
@@ -51,13 +55,20 @@ fn signal(process: &Child, signal: &str) {
     assert!(sent.success());
 }
 
-/// Returns whether a process has the lab of `folder`: all inherit its place by the environment.
-fn is_in_use(folder: &Path) -> bool {
+/// Returns the processes of the lab of `folder`: all inherit its place by the environment.
+fn processes_of(folder: &Path) -> Vec<u32> {
     let place = format!("TRADEWIND_RUNTIME_DIR={}/place", folder.display());
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut environments =
-        processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
-    environments.any(|all| all.split(|byte| *byte == 0).any(|one| one == place.as_bytes()))
+    let has_it = |entry: &fs::DirEntry| {
+        let all = fs::read(entry.path().join("environ")).unwrap_or_default();
+        all.split(|byte| *byte == 0).any(|one| one == place.as_bytes())
+    };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    processes.filter(has_it).filter_map(number).collect()
+}
+
+fn is_in_use(folder: &Path) -> bool {
+    !processes_of(folder).is_empty()
 }
 
 #[test]
@@ -95,11 +106,12 @@ fn lab_has_an_agent_on_each_host_and_ends_with_its_controller() {
     files.refuses("lab up wan.toml", "a lab is up already");
     files.refuses("controller run other --lab wan.toml", "a lab is up already");
     files.refuses_with(RUN, 1, "net: another controller runs with this folder");
+    files.prints("host revoke gcp:europe-north1-1");
     signal(&process, "-TERM");
     assert!(process.wait().unwrap().success());
     assert!(!is_in_use(&files.0));
 
-    // The same hosts come back.
+    // The same hosts come back, and nobody waits for the one that is revoked.
     let mut process = start(&files);
     let again = files.json("hosts -o json");
     let names = again["hosts"].as_array().unwrap().iter().map(|host| host["id"].as_str().unwrap());
@@ -146,4 +158,173 @@ fn busy_port_ends_the_lab_in_one_line() {
     files.refuses_with(RUN, 1, "api: listen on 127.0.0.1:7441: ");
     assert!(files.read("net/controller.toml").contains("agents = \"10.200.0.1:7440\""));
     assert!(!is_in_use(&files.0));
+}
+
+/// Sends back what comes, in a process on a host of the test below; does nothing elsewhere.
+#[test]
+fn echo_server() {
+    let Some(address) = std::env::var_os("TRADEWIND_TEST_ECHO_SERVER") else { return };
+    for stream in TcpListener::bind(address.to_str().unwrap()).unwrap().incoming() {
+        let mut stream = stream.unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        thread::spawn(move || std::io::copy(&mut reader, &mut stream));
+    }
+}
+
+/// Sends bytes one by one over one connection, and says so when they have come back, in a process
+/// on a host of the test below; does nothing elsewhere.
+#[test]
+fn echo_client() {
+    let Some(address) = std::env::var_os("TRADEWIND_TEST_ECHO_CLIENT") else { return };
+    let mut stream = TcpStream::connect(address.to_str().unwrap()).unwrap();
+    loop {
+        stream.write_all(&[1]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        println!("came back");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that is killed when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn spawn(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn output(&mut self) -> BufReader<ChildStdout> {
+        BufReader::new(self.0.stdout.take().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// A lab whose processes end with it.
+struct Lab(Files);
+
+impl Lab {
+    /// Returns a command on a host.
+    fn on(&self, host: &str, words: &[&str]) -> Command {
+        command(&[&["lab", "exec", host, "--"], words].concat(), &self.0.0)
+    }
+
+    /// Starts the program on a host, and waits until it is ready.
+    fn start(&self, host: &str, words: &[&str]) -> Process {
+        let mut command = self.on(host, &[&[common::PROGRAM], words].concat());
+        let mut process = Process::spawn(&mut command);
+        let mut line = String::new();
+        process.output().read_line(&mut line).unwrap();
+        assert!(line.contains("\"ready\""), "{words:?}: {line}");
+        process
+    }
+
+    /// Returns what a command prints on the controller's host.
+    fn prints(&self, words: &str) -> String {
+        let words: Vec<&str> = [common::PROGRAM].into_iter().chain(words.split(' ')).collect();
+        let output = self.on("office", &words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", common::text(&output.stderr));
+        common::text(&output.stdout)
+    }
+
+    /// Starts one of the tests above on a host.
+    fn echo(&self, host: &str, test: &str, variable: &str, address: &str) -> Process {
+        let this = std::env::current_exe().unwrap();
+        let words = [this.to_str().unwrap(), "--exact", test, "--nocapture"];
+        let mut command = self.on(host, &words);
+        Process::spawn(command.env(variable, address))
+    }
+
+    /// Opens a session over the gateway's port, as soon as one can be opened.
+    fn session(&self, port: u16) -> Session {
+        let address = format!("127.0.0.1:{port}");
+        let mut opened = None;
+        until("a session", || {
+            let mut client =
+                self.echo("office", "echo_client", "TRADEWIND_TEST_ECHO_CLIENT", &address);
+            let mut lines = client.output().lines();
+            let count = Arc::new(AtomicUsize::new(0));
+            if !lines.by_ref().map_while(Result::ok).any(|line| line.contains("came back")) {
+                return false;
+            }
+            let counted = Arc::clone(&count);
+            thread::spawn(move || {
+                lines.map_while(Result::ok).for_each(|_| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+            opened = Some(Session { count, _client: client });
+            true
+        });
+        opened.unwrap()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for process in processes_of(&self.0.0) {
+            let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).output();
+        }
+    }
+}
+
+/// An open session: the number of bytes that have come back.
+struct Session {
+    count: Arc<AtomicUsize>,
+    _client: Process,
+}
+
+impl Session {
+    fn goes_on(&self) {
+        let before = self.count.load(Ordering::Relaxed);
+        until("bytes come back", || self.count.load(Ordering::Relaxed) > before + 20);
+    }
+}
+
+#[test]
+fn sessions_go_on_while_controller_and_agent_are_killed() {
+    if !is_root() {
+        return skipped("a killed controller with a lab", "needs root");
+    }
+    let lab = Lab(Files::new("killed-controller"));
+    let files = &lab.0;
+    files.write("wan.toml", topology());
+    let rules = "roles = ['gateway']\nnext_hops = []\ndestinations = ['10.200.0.0/16:*']\n";
+    files.write("ceiling.toml", rules);
+    files.prints("lab up wan.toml");
+    files.prints("controller init net --agents 10.200.0.1:7440 --api 127.0.0.1:7441");
+    let _server = lab.echo("plant", "echo_server", "TRADEWIND_TEST_ECHO_SERVER", "10.200.0.2:8000");
+    let controller = lab.start("office", &["controller", "run", "net"]);
+    let invite = lab.prints("invite --role gateway --site office");
+    let invite = invite.trim().rsplit(' ').next().unwrap();
+    let joins = ["agent", "join", invite, "--dir", "host", "--ceiling", "ceiling.toml"];
+    let agent = lab.start("office", &joins);
+    let flow = "--from office --to 10.200.0.2:8000 --to-site plant --per-day 1GB";
+    lab.prints(&format!("flow add first {flow}"));
+    let first = lab.session(15_000);
+    first.goes_on();
+    drop(controller);
+    drop(agent);
+    first.goes_on();
+    let second = lab.session(15_000);
+    // The agent comes back first, and runs on by its last document.
+    let agent = [common::PROGRAM, "agent", "run", "--dir", "host"];
+    let _agent = Process::spawn(&mut lab.on("office", &agent));
+    first.goes_on();
+    lab.session(15_000).goes_on();
+    let _controller = lab.start("office", &["controller", "run", "net"]);
+    until("the host is well", || {
+        let hosts: Value = serde_json::from_str(&lab.prints("hosts -o json")).unwrap();
+        hosts["hosts"][0]["state"] == "well"
+    });
+    // What is declared now comes into effect.
+    lab.prints(&format!("flow add other {flow}"));
+    lab.session(15_001).goes_on();
+    first.goes_on();
+    second.goes_on();
 }

@@ -7,58 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
+use common::controller::Controller;
 use common::{Files, command};
 use serde_json::Value;
-
-/// A controller that runs in the folder `net` of a test.
-struct Controller {
-    files: Files,
-    process: Child,
-}
-
-impl Controller {
-    fn start(test: &str) -> Self {
-        let files = Files::new(test);
-        let made = files.prints(
-            "controller init net --agents 127.0.0.1:0 --api 127.0.0.1:0 \
-             --advertise 192.0.2.1:7440",
-        );
-        assert!(made.contains("tradewind controller run net"), "{made}");
-        let process = Self::run(&files);
-        Self { files, process }
-    }
-
-    /// Starts the process, and writes the port that it got where commands look.
-    fn run(files: &Files) -> Child {
-        let mut process = command("controller run net", &files.0);
-        let mut process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(ready["ready"], "controller");
-        let access = files.read("net/admin.toml");
-        let (_, token) = access.split_once('\n').unwrap();
-        let api = ready["api"].as_str().unwrap();
-        files.write("net/admin.toml", format!("api = \"http://{api}\"\n{token}"));
-        process
-    }
-
-    /// Ends the process by SIGTERM, in order.
-    fn end(&mut self) {
-        let id = self.process.id().to_string();
-        std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap();
-        assert!(self.process.wait().unwrap().success());
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ended_already = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 #[test]
 fn operator_declares_what_is_carried() {
@@ -157,7 +110,8 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
     assert!(costs[0].ends_with(",all,,,0.0,0.0"), "{costs:?}");
     let heading = "number,unix_ms,actor,action";
     assert_eq!(csv(files, "events --last 1", heading).len(), 1);
-    let gain = "day,flow,overlay_sessions,control_sessions,other_sessions,failed_sessions,bytes,\
+    let gain = "day,flow,overlay_sessions,fallback_sessions,control_sessions,other_sessions,\
+                failed_sessions,overlay_failed_sessions,control_failed_sessions,bytes,\
                 speedup.value,speedup.low,speedup.high,speedup_predicted,seconds_saved.value,\
                 seconds_saved.low,seconds_saved.high,cost,usd_per_second_saved";
     assert!(csv(files, "gain", gain).is_empty());

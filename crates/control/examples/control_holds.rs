@@ -1,7 +1,7 @@
 //! Runs the simulation of the control plane under a thousand seeds, or as many as are asked for; it
 //! panics where an invariant breaks, and names the seed.
 //!
-//! `cargo run --release -p tradewind-control --example control_holds [seeds]`
+//! `cargo run --release -p tradewind-control --example control_holds [seeds] [first]`
 
 #![allow(clippy::unwrap_used, reason = "the tests' simulation")]
 #![allow(clippy::disallowed_methods, reason = "a program, not the pure crate")]
@@ -13,9 +13,11 @@ mod simulation;
 const SEEDS: u64 = 1000;
 
 fn main() {
-    let seeds = std::env::args().nth(1).map_or(SEEDS, |text| text.parse().expect("a number"));
+    let argument = |index: usize| std::env::args().nth(index).map(|text| text.parse::<u64>());
+    let number = |index: usize| argument(index).map(|number| number.expect("a number"));
+    let (seeds, first) = (number(1).unwrap_or(SEEDS), number(2).unwrap_or(0));
     let (mut rollouts, mut crashes, mut paths, mut plans) = (0, 0, 0, 0);
-    for seed in 0..seeds {
+    for seed in first..first + seeds {
         let outcome = simulation::run(seed);
         rollouts += outcome.rollouts;
         crashes += outcome.crashes;

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use tradewind_control::message::{Report, SCHEMA_VERSION};
+use tradewind_control::message::{CONFIG_VERSION, Report, SCHEMA_VERSION};
 use tradewind_control::record::{FlowRecord, Host, Mode, Record, Role, Settings};
 use tradewind_control::{Controller, Event, Keys, Refusal, SettingsRequest};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
@@ -123,6 +123,7 @@ impl Run {
             let report = Report {
                 schema_version: SCHEMA_VERSION,
                 agent_version: "0.1.0".to_owned(),
+                config_version: CONFIG_VERSION,
                 applied: version,
                 ..Report::default()
             };
@@ -175,6 +176,7 @@ fn records(agents: usize, flows: usize) -> Vec<Record> {
             joined_unix_ms: START,
             is_trusted: true,
             is_drained: false,
+            config_version: CONFIG_VERSION,
         }));
     }
     for number in 0..flows {

@@ -13,7 +13,7 @@ use tradewind_desired::{
     Desired, DesiredGateway, DesiredRelay, Fallbacks, GrantTerms, Hop, Inventory, LegProfile,
     Route, RouteTable, compile,
 };
-use tradewind_grant::token::{BACKDATED, Extensions, RELAY_LIMIT};
+use tradewind_grant::token::{Extensions, RELAY_LIMIT};
 use tradewind_grant::{Grant, OperatorKey, PublicIdentity, Relays, RevocationList, SignedGrant};
 use tradewind_plan::Flow;
 use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId, Timestamp};
@@ -38,12 +38,19 @@ const GATEWAY_METRICS: &str = "127.0.0.1:9102";
 /// The file of a host's own identity, and of the operator's revocations.
 const IDENTITY_FILE: &str = "data.key";
 const REVOCATIONS_FILE: &str = "revocations";
+/// The first [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of agents that take a gateway's
+/// `access_log`, which tells them its sessions, and its `control_share`.
+const TELLS_SESSIONS: u32 = 1;
 /// Time between two reports, in milliseconds. Chosen: a plan is in effect within seconds.
 const REPORT_EVERY_MS: u64 = 5000;
 /// Lifetime of a grant, and the rest of it at which it is renewed: a third. Chosen: traffic goes on
 /// for days without a controller.
 const GRANT_LASTS: Duration = Duration::from_secs(7 * 86_400);
 const GRANT_RENEWED_AT: Duration = Duration::from_secs(7 * 86_400 / 3);
+
+/// Time before its issue at which a grant begins. Chosen: relays take it at once although the
+/// controller's clock is a day ahead of theirs.
+const GRANT_BACKDATED: Duration = Duration::from_secs(25 * 3600);
 
 /// Makes the documents that differ from the newest ones.
 pub(crate) fn renew(draft: &mut Draft, keys: &Keys) {
@@ -204,11 +211,13 @@ impl<'a> Compiler<'a> {
         table.insert("identity_file".to_owned(), IDENTITY_FILE.into());
         table.insert("direct".to_owned(), Value::Boolean(true));
         table.insert("metrics".to_owned(), GATEWAY_METRICS.into());
-        let mut access_log = Table::new();
-        access_log.insert("to".to_owned(), format!("unix:{SESSIONS_SOCKET}").into());
-        table.insert("access_log".to_owned(), Value::Table(access_log));
-        let share = self.state.settings.control_share.as_f64();
-        table.insert("control_share".to_owned(), Value::Float(share));
+        if host.config_version >= TELLS_SESSIONS {
+            let mut access_log = Table::new();
+            access_log.insert("to".to_owned(), format!("unix:{SESSIONS_SOCKET}").into());
+            table.insert("access_log".to_owned(), Value::Table(access_log));
+            let share = self.state.settings.control_share.as_f64();
+            table.insert("control_share".to_owned(), Value::Float(share));
+        }
         if let Some(grant) = self.grant(host, &gateway.grant)? {
             table.insert("grant".to_owned(), grant.to_string().into());
         }
@@ -391,7 +400,7 @@ fn process(
 
 /// Returns a grant from now on.
 fn grant(now: Timestamp, gateway: PublicIdentity, relays: Relays, terms: &GrantTerms) -> Grant {
-    let backdated = now.as_nanos().saturating_sub(BACKDATED.as_nanos() as u64);
+    let backdated = now.as_nanos().saturating_sub(GRANT_BACKDATED.as_nanos() as u64);
     Grant {
         gateway,
         not_before: Timestamp::from_nanos(backdated),
@@ -399,7 +408,7 @@ fn grant(now: Timestamp, gateway: PublicIdentity, relays: Relays, terms: &GrantT
         sessions: None,
         relays,
         destinations: terms.destinations.clone(),
-        extensions: Extensions::default(),
+        extensions: Extensions { issued_at: Some(now), ..Extensions::default() },
     }
 }
 
@@ -429,7 +438,7 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
-    use crate::testing::{Bench, flow, host, identity};
+    use crate::testing::{Bench, PATH, flow, host, identity};
 
     fn gateway(bench: &Bench) -> GatewayConfig {
         GatewayConfig::parse(&bench.config("office-1").unwrap()).unwrap()
@@ -473,6 +482,25 @@ mod tests {
         assert_eq!(grant.gateway, identity(101));
         assert_eq!(grant.relays, Relays::listed(&[identity(102), identity(103)]));
         grant.check_time(bench.time()).unwrap();
+    }
+
+    #[test]
+    fn grant_serves_at_relays_although_the_controllers_clock_is_a_day_off() {
+        for is_ahead in [true, false] {
+            let mut bench = Bench::in_service();
+            let day = 86_400_000;
+            let true_time = bench.time();
+            bench.now = if is_ahead { bench.now + day } else { bench.now - day };
+            // Other paths take a new grant.
+            bench.event(Event::Drain { host: host(PATH[1]), is_drained: true });
+            bench.pass(10);
+            bench.plan();
+            bench.pass(20);
+            let grant = gateway(&bench).grant.unwrap();
+            let grant = grant.verify(&[bench_operator()]).unwrap();
+            assert_eq!(grant.issued_at() > true_time, is_ahead);
+            grant.check_time(true_time).unwrap();
+        }
     }
 
     fn bench_operator() -> tradewind_grant::OperatorPublicKey {

@@ -85,6 +85,7 @@ pub(crate) fn join(
     let host = Host {
         data_identity: request.data_identity,
         address: request.address.unwrap_or(from),
+        config_version: request.config_version,
         ..known_or_new(draft, identity, &invite)?
     };
     let is_taken = |other: &Host| other.id != host.id && other.data_identity == host.data_identity;
@@ -127,6 +128,7 @@ fn known_or_new(
             joined_unix_ms: draft.now(),
             is_trusted: true,
             is_drained: false,
+            config_version: 0,
         }),
     }
 }

@@ -568,8 +568,8 @@ mod tests {
         budget(&mut bench, 0.0);
         bench.pass(10);
         assert!(!explained(&bench).is_over_relays);
-        budget(&mut bench, 20.0);
         bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        budget(&mut bench, 20.0);
         bench.event(Event::Drain { host: host(BOTH[0]), is_drained: true });
         assert_eq!(reason(&bench, &BOTH), Reason::HostDrained);
         bench.event(Event::Drain { host: host(BOTH[0]), is_drained: false });

@@ -30,6 +30,10 @@ use crate::record::Role;
 
 /// The version of all messages: raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
+/// The version of the configurations that agents of this program read, which refuse keys that they
+/// do not know: raised when documents begin to have another key. Agents state theirs, and documents
+/// for older ones are without it.
+pub const CONFIG_VERSION: u32 = 1;
 /// The time after which a long poll without news is answered. Chosen: below the idle timeout of
 /// common firewalls and proxies (60 s).
 pub const LONG_POLL: Duration = Duration::from_secs(25);
@@ -92,6 +96,9 @@ pub struct JoinRequest {
     pub address: Option<IpAddr>,
     /// The version of the agent's program.
     pub agent_version: String,
+    /// Its [`CONFIG_VERSION`]; 0 of agents before there was one.
+    #[serde(default)]
+    pub config_version: u32,
 }
 
 /// The answer to a host that has joined.
@@ -206,6 +213,9 @@ pub struct Report {
     pub schema_version: u32,
     /// The version of the agent's program.
     pub agent_version: String,
+    /// Its [`CONFIG_VERSION`]; 0 of agents before there was one.
+    #[serde(default)]
+    pub config_version: u32,
     /// The document that the agent has applied.
     pub applied: Option<DocumentVersion>,
     /// The document that it refused, and why, in one line: one beyond the host's ceiling, or with

@@ -385,10 +385,12 @@ mod tests {
         bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
         bench.pass(10);
         assert_eq!(bench.state().rollout.to, None);
+        let third = bench.plan();
+        assert_eq!(bench.state().rollout.to, None, "it has no relay");
         let usd_per_day = Money::from_usd(20.0).unwrap();
         bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
-        let third = bench.plan();
-        assert_eq!(bench.state().rollout.to, Some(third));
+        let fourth = bench.plan();
+        assert_eq!((bench.state().rollout.to, fourth), (Some(fourth), third + 1));
     }
 
     #[test]

@@ -212,6 +212,9 @@ pub struct Host {
     pub is_trusted: bool,
     /// True if no plan should use it any more.
     pub is_drained: bool,
+    /// The [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of its agent.
+    #[serde(default)]
+    pub config_version: u32,
 }
 
 /// A flow that the operator declared.

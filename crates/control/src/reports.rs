@@ -27,6 +27,10 @@ pub(crate) fn report(
     };
     let now = unix_ms(time);
     let mut records = vec![Record::Seen(seen(host, now, report))];
+    if host.config_version != report.config_version {
+        let config_version = report.config_version;
+        records.push(Record::Host(Host { config_version, ..host.clone() }));
+    }
     let mut measured =
         Measured { state, host, now, legs: Vec::new(), tests: Vec::new(), cost: Money::ZERO };
     let mut ended = Vec::new();

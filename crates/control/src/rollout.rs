@@ -186,11 +186,12 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
     }
 }
 
-/// Puts the newest plan into effect where the one in effect cannot be kept.
+/// Puts the newest plan into effect where the one in effect cannot be kept, or there is none: what
+/// stood against it, such as a spent budget, may have ended since it was made.
 fn leave_what_cannot_stay(draft: &mut Draft) -> bool {
     let plan = draft.state.plan_in_effect();
-    let cannot_stay = plan.is_some_and(|plan| obstacle(&draft.state, draft.now(), plan).is_some());
-    cannot_stay && apply_newest(draft)
+    let stays = plan.is_some_and(|plan| obstacle(&draft.state, draft.now(), plan).is_none());
+    !stays && apply_newest(draft)
 }
 
 /// Ends the plan in effect when it costs something, and the budget is zero or spent.
@@ -259,8 +260,10 @@ mod tests {
     use tradewind_units::Money;
 
     use super::*;
+    use crate::draft::DAY_MS;
     use crate::event::{Event, SettingsRequest};
-    use crate::testing::{Bench, flow, host};
+    use crate::message::{Arm, SessionTally};
+    use crate::testing::{Bench, PATH, flow, host, tally};
 
     /// Returns a plan that is not in effect, over the same hosts, beside the one that is.
     fn with_proposal() -> (Bench, u64, u64) {
@@ -269,6 +272,28 @@ mod tests {
         let second = bench.plan();
         assert_eq!(bench.state().rollout.step, Step::Done);
         (bench, first, second)
+    }
+
+    #[test]
+    fn plan_of_before_comes_back_once_nothing_stands_against_it() {
+        let mut bench = Bench::in_service();
+        let plan = bench.state().rollout.to;
+        let usd_per_day = Money::from_usd(20.0).unwrap();
+        let (bytes_up, session) = (1_000_000_000_000, tally(Arm::Overlay, &PATH, &[1.0]));
+        bench.sessions(1, 1, vec![SessionTally { size_class: 40, bytes_up, ..session }]);
+        bench.pass(20);
+        assert_eq!((bench.state().rollout.to, bench.state().rollout.step), (None, Step::Done));
+        // No plan is made of the next day's budget: nothing has changed for the planner.
+        bench.now = (bench.now / DAY_MS + 1) * DAY_MS - 2000;
+        bench.pass(100);
+        assert_eq!((bench.state().rollout.to, bench.state().rollout.step), (plan, Step::Done));
+        // An operator who applies plans does that alone.
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(Money::ZERO)));
+        bench.pass(20);
+        bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
+        bench.pass(100);
+        assert_eq!(bench.state().rollout.to, None);
     }
 
     #[test]

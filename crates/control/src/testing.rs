@@ -12,8 +12,8 @@ use crate::controller::{Answer, Controller, Event, Keys, Refusal};
 use crate::event::SettingsRequest;
 use crate::invite::InviteSecret;
 use crate::message::{
-    Arm, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus,
-    Report, SCHEMA_VERSION, SessionBatch, SessionTally,
+    Arm, CONFIG_VERSION, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState,
+    ProcessStatus, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
 };
 use crate::record::{DaySessions, FlowRecord, Mode, Record, Role};
 use crate::state::State;
@@ -151,6 +151,7 @@ impl Bench {
                 data_identity: identity(100 + number),
                 address: None,
                 agent_version: String::new(),
+                config_version: CONFIG_VERSION,
             },
         }
     }
@@ -191,6 +192,7 @@ impl Bench {
         };
         let processes = document.map(|it| it.processes.iter().map(|it| ready(&it.name)).collect());
         let mut report = Report {
+            config_version: CONFIG_VERSION,
             applied: document.map(|document| document.version),
             processes: processes.unwrap_or_default(),
             ..Report::default()

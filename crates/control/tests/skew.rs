@@ -1,7 +1,8 @@
 //! Agents of the release before work with the controller of this one, and the reverse: messages of
 //! both are kept in `tests/kept`, and each side reads the other's. `1` is the release before,
 //! without sessions and what connections show; `2` is this one. A message that changes gets a new
-//! number, and its types of before go to `frozen`.
+//! number, and its types of before go to `frozen`. Configurations inside documents have only keys
+//! that the agent they are for knows.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::disallowed_methods, reason = "a test reads kept messages")]
@@ -12,7 +13,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tradewind_control::message::{Document, JoinAnswer, JoinRequest, Report, ReportAnswer};
+use tradewind_control::message::{
+    CONFIG_VERSION, Document, JoinAnswer, JoinRequest, Report, ReportAnswer,
+};
+use tradewind_control::record::{FlowRecord, Role};
+use tradewind_control::{Answer, Controller, Event, Keys};
+use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
+use tradewind_units::{Duration, Timestamp};
 
 fn kept(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept");
@@ -50,6 +57,129 @@ fn both_releases_read_each_others_messages() {
     check::<ReportAnswer, frozen::ReportAnswer>("report-answer");
     check::<JoinRequest, frozen::JoinRequest>("join-request");
     check::<JoinAnswer, frozen::JoinAnswer>("join-answer");
+}
+
+/// The keys of a gateway's configuration that agents of the release before know; they refuse a
+/// configuration with another one.
+const GATEWAY_KEYS_BEFORE: [&str; 28] = [
+    "identity_file",
+    "identity",
+    "previous_identity_file",
+    "previous_identity",
+    "run_as",
+    "grant",
+    "grant_file",
+    "revocations",
+    "forward",
+    "tproxy",
+    "socks5",
+    "connect",
+    "expose",
+    "expose_without_password",
+    "user",
+    "optimistic",
+    "direct",
+    "allow_loopback",
+    "routes",
+    "limits",
+    "timeouts",
+    "leg",
+    "metrics",
+    "metrics_expose",
+    "metrics_hosts",
+    "workers",
+    "packet",
+    "jumpstart",
+];
+
+/// A controller with one host.
+struct Overlay {
+    controller: Controller,
+    now: u64,
+}
+
+fn host() -> PublicIdentity {
+    IdentityKey::from_entropy([1; 32]).public()
+}
+
+impl Overlay {
+    fn new() -> Self {
+        let identity = IdentityKey::from_entropy([200; 32]);
+        let operator = OperatorKey::from_entropy([201; 32]);
+        Self { controller: Controller::new(Keys { identity, operator }, []), now: 1_795_000_000 }
+    }
+
+    fn event(&mut self, event: &Event) -> Answer {
+        let now = Timestamp::from_nanos(self.now * 1_000_000_000);
+        let decision = self.controller.decide(now, event, [7; 32]).unwrap();
+        decision.records.into_iter().for_each(|record| self.controller.apply(record));
+        decision.answer
+    }
+
+    /// Lets a gateway join by a kept request, whose secret is this controller's.
+    fn join(&mut self, kept_request: &str) {
+        let role = Role::Gateway { site: "office".parse().unwrap() };
+        let (ttl, controller) = (Duration::from_secs(60), ([192, 0, 2, 1], 7440).into());
+        let Answer::Invite(invite) = self.event(&Event::Invite { role, ttl, controller }) else {
+            panic!("no invite");
+        };
+        let mut request: Value = serde_json::from_str(&kept(kept_request)).unwrap();
+        request["secret"] = serde_json::to_value(invite.secret).unwrap();
+        let request = serde_json::from_value(request).unwrap();
+        let from = [192, 0, 2, 2].into();
+        self.event(&Event::Join { identity: host(), from, request });
+    }
+
+    fn report(&mut self, kept_report: &str) {
+        let report = serde_json::from_str(&kept(kept_report)).unwrap();
+        self.event(&Event::Report { identity: host(), report });
+        self.now += 60;
+        self.event(&Event::Tick);
+    }
+
+    /// Returns the keys of the gateway's configuration, as its document has them.
+    fn keys(&self) -> Vec<String> {
+        let document = self.controller.document(&host(), None).unwrap();
+        let document = document.verify(&self.controller_identity()).unwrap();
+        let config: toml::Table = document.processes[0].config.parse().unwrap();
+        config.into_iter().map(|(key, _)| key).collect()
+    }
+
+    fn controller_identity(&self) -> PublicIdentity {
+        IdentityKey::from_entropy([200; 32]).public()
+    }
+}
+
+#[test]
+fn documents_have_only_keys_that_their_agents_know() {
+    let mut overlay = Overlay::new();
+    overlay.join("join-request-1");
+    overlay.event(&Event::AddFlow(FlowRecord {
+        id: "backup".parse().unwrap(),
+        from: "office".parse().unwrap(),
+        to: "192.0.2.7:443".parse().unwrap(),
+        to_site: "far".parse().unwrap(),
+        per_day: "1 GB".parse().unwrap(),
+        weight: 1,
+        listen: "127.0.0.1:15000".parse().unwrap(),
+    }));
+    let is_new = |key: &String| !GATEWAY_KEYS_BEFORE.contains(&key.as_str());
+    assert!(!overlay.keys().iter().any(is_new), "{:?}", overlay.keys());
+    overlay.report("report-1");
+    assert!(!overlay.keys().iter().any(is_new), "{:?}", overlay.keys());
+    // The host gets a newer program, and then the one of before again.
+    overlay.report("report-2");
+    let new: Vec<String> = overlay.keys().into_iter().filter(is_new).collect();
+    assert_eq!(new, ["access_log", "control_share"]);
+    overlay.report("report-1");
+    assert!(!overlay.keys().iter().any(is_new), "{:?}", overlay.keys());
+    // One that joins as it is now has all at once.
+    let mut overlay = Overlay::new();
+    overlay.join("join-request-2");
+    assert_eq!(
+        overlay.controller.state().hosts.values().next().unwrap().config_version,
+        CONFIG_VERSION
+    );
 }
 
 /// The messages of the release before; names and addresses are texts.

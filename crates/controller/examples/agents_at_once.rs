@@ -24,8 +24,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tradewind_control::Record;
 use tradewind_control::message::{
-    Document, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report,
-    ReportAnswer, SCHEMA_VERSION, SignedDocument,
+    CONFIG_VERSION, Document, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState,
+    ProcessStatus, Report, ReportAnswer, SCHEMA_VERSION, SignedDocument,
 };
 use tradewind_control::record::{FlowRecord, Host, Role, Step};
 use tradewind_controller::folder::{Access, Settings};
@@ -269,6 +269,7 @@ fn hosts(agents: usize, relays: usize) -> Vec<Host> {
             joined_unix_ms: 0,
             is_trusted: true,
             is_drained: false,
+            config_version: CONFIG_VERSION,
         }
     };
     (0..agents).map(host).collect()
@@ -414,6 +415,7 @@ async fn report(
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
             agent_version: "0.1.0".to_owned(),
+            config_version: CONFIG_VERSION,
             results: std::mem::take(&mut results),
             ..Report::default()
         };

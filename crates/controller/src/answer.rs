@@ -91,7 +91,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     response
 }
 
-/// Reads the body of a request, of at most `most` bytes.
+/// Reads the body of a request, a JSON object of at most `most` bytes.
 pub(crate) async fn body<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
     let read = timeout(BODY_TIMEOUT, to_bytes(request.into_body(), most)).await;
     let late = || Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
@@ -99,6 +99,10 @@ pub(crate) async fn body<T: DeserializeOwned>(request: Request, most: usize) -> 
         let error = format!("the body did not arrive, or has more than {most} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     })?;
+    // An object's fields may be read from a list as well, which nobody means.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Problem::invalid("the body: expected a JSON object"));
+    }
     serde_json::from_slice(&bytes).map_err(|error| Problem::invalid(format!("the body: {error}")))
 }
 

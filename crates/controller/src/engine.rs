@@ -1,5 +1,6 @@
 //! The controller and its store as one: each event is decided, stored, applied, then answered.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -46,11 +47,13 @@ struct Inner {
     store: Store,
     /// Hosts that did not report when time last passed.
     silent: Vec<HostId>,
+    /// A hash of the paths of flows then.
+    paths: u64,
 }
 
 impl Engine {
     pub(crate) fn new(controller: Controller, store: Store) -> Self {
-        let inner = Mutex::new(Inner { controller, store, silent: Vec::new() });
+        let inner = Mutex::new(Inner { controller, store, silent: Vec::new(), paths: 0 });
         let documents = watch::Sender::new(0);
         let (changes, counts) = (Changes::default(), Counts::default());
         Self(Arc::new(Shared { inner, documents, changes, counts }))
@@ -138,6 +141,12 @@ impl Engine {
                 inner.silent = silent;
                 kinds.push(Kind::Hosts);
             }
+            // A path comes back, or goes, by time alone as well.
+            let paths = hash_of(&inner.controller.paths_in_effect(now));
+            if paths != inner.paths {
+                inner.paths = paths;
+                kinds.push(Kind::Flows);
+            }
         }
         drop(inner);
         self.0.changes.tell(&kinds);
@@ -165,7 +174,98 @@ impl Engine {
     }
 }
 
+/// Returns a hash of a value, which is compared with others of this process.
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Returns a time in milliseconds since the Unix epoch.
 pub(crate) const fn millis(time: Timestamp) -> u64 {
     time.as_nanos() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_control::record::{FlowRecord, PlanRecord, Rollout, Step, TakenBack, TakenPath};
+    use tradewind_plan::{Plan, PlannedFlow};
+    use tradewind_units::{Duration, Money, RelayId};
+
+    use super::*;
+    use crate::folder::{Folder, Settings};
+    use crate::testing::TestFolder;
+
+    /// Returns a flow with a path over relay `r1` that is taken back until `until` milliseconds.
+    fn taken_back(until: u64) -> Vec<Record> {
+        let flow = FlowRecord {
+            id: "backup".parse().unwrap(),
+            from: "office".parse().unwrap(),
+            to: "192.0.2.7:443".parse().unwrap(),
+            to_site: "far".parse().unwrap(),
+            per_day: "1 GB".parse().unwrap(),
+            weight: 1,
+            listen: "127.0.0.1:15000".parse().unwrap(),
+        };
+        let relay: RelayId = "r1".parse().unwrap();
+        let planned = PlannedFlow {
+            id: flow.id.clone(),
+            path: vec![relay.clone()],
+            fct: Duration::from_secs(1),
+            fct_direct: None,
+            egress: Money::ZERO,
+            move_cost: Money::ZERO,
+        };
+        let plan = PlanRecord {
+            number: 1,
+            made_unix_ms: 1,
+            plan: Plan { flows: vec![planned], ..Plan::nothing() },
+            hosts: [(relay.clone(), "r1".parse().unwrap())].into(),
+            usd_per_day: Money::ZERO,
+            flows: vec![flow.clone()],
+            rests_on: Vec::new(),
+            measurements: Vec::new(),
+            measurements_in_effect: Vec::new(),
+            known_legs: 0,
+            budget: None,
+        };
+        let path = TakenPath {
+            path: vec![relay],
+            legs: Vec::new(),
+            since_unix_ms: 2,
+            until_unix_ms: until,
+            finding: String::new(),
+            sessions: Vec::new(),
+            excused_unix_ms: None,
+        };
+        let taken = TakenBack { flow: flow.id.clone(), paths: vec![path] };
+        let rollout = Rollout { to: Some(1), step: Step::Done, ..Rollout::default() };
+        vec![
+            Record::Rollout(rollout),
+            Record::Flow(flow),
+            Record::Plan(plan),
+            Record::TakenBack(taken),
+        ]
+    }
+
+    #[test]
+    fn path_that_comes_back_by_time_alone_is_told() {
+        let place = TestFolder::new("path-by-time");
+        let folder = Folder::new(place.path().join("net"));
+        let any = "127.0.0.1:0".parse().unwrap();
+        folder.init(&Settings::new(any, any, any)).unwrap();
+        let store = Store::open(&folder.store()).unwrap();
+        let controller = Controller::new(folder.keys().unwrap(), taken_back(100_000));
+        let engine = Engine::new(controller, store);
+        let changes = engine.changes();
+        let kinds_at = |unix_ms: u64| {
+            let before = changes.borrow().newest();
+            engine.handle_now(Timestamp::from_nanos(unix_ms * 1_000_000), &Event::Tick).unwrap();
+            changes.borrow().since(Some(before))
+        };
+        kinds_at(98_000);
+        assert!(!kinds_at(99_000).contains(&Kind::Flows));
+        assert!(kinds_at(100_000).contains(&Kind::Flows));
+        assert!(!kinds_at(101_000).contains(&Kind::Flows));
+    }
 }

@@ -21,7 +21,7 @@ use tradewind_control::message::Arm;
 use tradewind_control::record::{AuditEntry, DaySessions};
 use tradewind_control::state::DAYS_IN_MEMORY;
 use tradewind_model::measurement::{LegMeasurement, Method};
-use tradewind_units::{Duration, RelayId};
+use tradewind_units::{Duration, RelayId, one_line};
 
 pub use copy::{backup, restore};
 
@@ -34,6 +34,8 @@ const AUDIT: Duration = Duration::from_hours(400 * 24);
 const DAYS: Duration = Duration::from_hours(400 * 24);
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
+/// Longest problem that is shown, in bytes. Chosen: a line that a person reads.
+const MOST_PROBLEM_BYTES: usize = 200;
 /// Longest wait for a reader that holds the file, such as a backup. Chosen.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -88,18 +90,32 @@ pub enum StoreError {
 
 impl StoreError {
     fn of(file: &Path, error: &rusqlite::Error) -> Self {
+        use rusqlite::Error::{
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+        };
         let name = file.display().to_string();
+        let is_of_content = matches!(
+            error,
+            FromSqlConversionFailure(..)
+                | IntegralValueOutOfRange(..)
+                | InvalidColumnType(..)
+                | Utf8Error(..)
+        );
         match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Self::Damaged { file: name, problem: error.to_string() }
+            // `Unknown`: a statement of ours does not fit the tables, which are therefore not ours.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+                Self::damaged(file, error.to_string())
             }
             Some(ErrorCode::DiskFull) => Self::Full { file: name },
+            _ if is_of_content => Self::damaged(file, error.to_string()),
             _ => Self::Other { file: name, problem: error.to_string() },
         }
     }
 
     fn damaged(file: &Path, problem: impl Into<String>) -> Self {
-        Self::Damaged { file: file.display().to_string(), problem: problem.into() }
+        // SQLite's findings have several lines.
+        let problem = one_line(&problem.into(), MOST_PROBLEM_BYTES);
+        Self::Damaged { file: file.display().to_string(), problem }
     }
 
     fn other(file: &Path, problem: &dyn std::fmt::Display) -> Self {
@@ -184,7 +200,7 @@ impl Store {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
         // Sessions are read of the days that the state holds; a key begins with its day.
-        let query = "SELECT kind, key, body FROM records \
+        let query = "SELECT kind, key, body, sum FROM records \
                      WHERE kind <> 'sessions' OR substr(key, 1, 20) IN (\
                          SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
@@ -195,6 +211,10 @@ impl Store {
         while let Some(row) = rows.next().map_err(failed)? {
             let text = |at: usize| row.get::<_, String>(at).map_err(failed);
             let (kind, key, body) = (text(0)?, text(1)?, text(2)?);
+            let sum: Option<i64> = row.get(3).map_err(failed)?;
+            if sum.is_some_and(|sum| sum != sum_of(&[&kind, &key, &body])) {
+                return Err(StoreError::damaged(&self.file, format!("{kind} `{key}` is altered")));
+            }
             let record = serde_json::from_str(&body).map_err(|error| {
                 StoreError::damaged(&self.file, format!("{kind} `{key}`: {error}"))
             })?;
@@ -211,19 +231,28 @@ impl Store {
     /// When the store cannot be read.
     pub fn audit(&self, most: u32) -> Result<Vec<AuditEntry>, StoreError> {
         let query =
-            "SELECT number, unix_ms, actor, action FROM audit ORDER BY number DESC LIMIT ?1";
+            "SELECT number, unix_ms, actor, action, sum FROM audit ORDER BY number DESC LIMIT ?1";
         let read = self.connection.prepare(query).and_then(|mut query| {
             let entry = |row: &rusqlite::Row<'_>| {
-                Ok(AuditEntry {
+                let entry = AuditEntry {
                     number: row.get(0)?,
                     unix_ms: row.get(1)?,
                     actor: row.get(2)?,
                     action: row.get(3)?,
-                })
+                };
+                Ok((entry, row.get(4)?))
             };
-            query.query_map([most], entry)?.collect()
+            query.query_map([most], entry)?.collect::<Result<Vec<(_, Option<i64>)>, _>>()
         });
-        read.map_err(|error| StoreError::of(&self.file, &error))
+        let read = read.map_err(|error| StoreError::of(&self.file, &error))?;
+        let checked = |(entry, sum): (AuditEntry, Option<i64>)| match sum {
+            Some(sum) if sum != sum_of_entry(&entry) => {
+                let problem = format!("audit entry {} is altered", entry.number);
+                Err(StoreError::damaged(&self.file, problem))
+            }
+            _ => Ok(entry),
+        };
+        read.into_iter().map(checked).collect()
     }
 
     /// Returns the kept measurements of a leg, oldest first.
@@ -329,13 +358,30 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
     }
 }
 
+/// Returns the sum by which an altered row is found, which SQLite does not look for.
+fn sum_of(parts: &[&str]) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    i64::from_le_bytes(bytes)
+}
+
+fn sum_of_entry(entry: &AuditEntry) -> i64 {
+    let AuditEntry { number, unix_ms, actor, action } = entry;
+    sum_of(&[&number.to_string(), &unix_ms.to_string(), actor, action])
+}
+
 /// Stores one record.
 fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Result<()> {
     let (kind, key) = kind_and_key(record);
     match record {
         Record::Audit(entry) => {
-            let insert = "INSERT OR REPLACE INTO audit VALUES (?1, ?2, ?3, ?4)";
-            let values = params![entry.number, entry.unix_ms, entry.actor, entry.action];
+            let insert = "INSERT OR REPLACE INTO audit VALUES (?1, ?2, ?3, ?4, ?5)";
+            let sum = sum_of_entry(entry);
+            let values = params![entry.number, entry.unix_ms, entry.actor, entry.action, sum];
             connection.prepare_cached(insert)?.execute(values)?;
             return Ok(());
         }
@@ -350,8 +396,9 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
     }
     let body = serde_json::to_string(record)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    let insert = "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)";
-    connection.prepare_cached(insert)?.execute([kind, &key, &body])?;
+    let insert = "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)";
+    let sum = sum_of(&[kind, &key, &body]);
+    connection.prepare_cached(insert)?.execute(params![kind, key, body, sum])?;
     Ok(())
 }
 

@@ -17,8 +17,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tradewind_control::Invite;
 use tradewind_control::message::{
-    Document, ErrorAnswer, JoinAnswer, JoinRequest, ProbeKind, ProbeOutcome, ProbeResult, Process,
-    ProcessState, ProcessStatus, Report, ReportAnswer, SCHEMA_VERSION, SignedDocument,
+    CONFIG_VERSION, Document, ErrorAnswer, JoinAnswer, JoinRequest, ProbeKind, ProbeOutcome,
+    ProbeResult, Process, ProcessState, ProcessStatus, Report, ReportAnswer, SCHEMA_VERSION,
+    SignedDocument,
 };
 use tradewind_control::record::{Role, Step};
 use tradewind_grant::{IdentityKey, PublicIdentity};
@@ -34,7 +35,7 @@ use crate::store;
 use crate::testing::TestFolder;
 use crate::view::{
     Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
-    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status, StatusProblem,
 };
 use crate::{Client, ClientError};
 
@@ -165,6 +166,7 @@ impl Agent {
             data_identity: self.data_identity,
             address: None,
             agent_version: "0.1.0".to_owned(),
+            config_version: CONFIG_VERSION,
         };
         self.ask(Method::POST, "/v1/join", serde_json::to_vec(&request).unwrap())
     }
@@ -176,6 +178,20 @@ impl Agent {
 
 fn error_of(body: &[u8]) -> String {
     serde_json::from_slice::<ErrorAnswer>(body).unwrap().error
+}
+
+#[test]
+fn list_is_no_request() {
+    let place = TestFolder::new("list");
+    let running = Running::new(&place);
+    let token = running.folder.admin().unwrap().token;
+    let (status, body) = running.raw(&format!(
+        "PUT /v1/settings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Authorization: Bearer {}\r\nContent-Length: 6\r\n\r\n[null]",
+        token.secret()
+    ));
+    assert_eq!(status, "HTTP/1.1 400 Bad Request");
+    assert!(error_of(body.as_bytes()).contains("expected a JSON object"), "{body}");
 }
 
 #[test]
@@ -208,6 +224,7 @@ fn host_joins_gets_its_document_and_reports() {
     let report = Report {
         schema_version: SCHEMA_VERSION,
         agent_version: "0.1.0".to_owned(),
+        config_version: CONFIG_VERSION,
         applied: Some(document.version),
         ..Report::default()
     };
@@ -218,6 +235,12 @@ fn host_joins_gets_its_document_and_reports() {
     assert_eq!((&hosts.hosts[0].id, hosts.hosts[0].state), (&joined.host, HostState::Well));
     let status: Status = running.client().get("/v1/status").unwrap();
     assert_eq!((status.hosts_well, status.hosts, status.flows), (1, 1, 1));
+    let is_older = |problem: &StatusProblem| problem.what.contains("does not tell its sessions");
+    assert!(!status.problems.iter().any(is_older), "{:?}", status.problems);
+    let of_older = Report { config_version: 0, ..report.clone() };
+    assert_eq!(agent.report(&of_older).0, StatusCode::OK);
+    let status: Status = running.client().get("/v1/status").unwrap();
+    assert!(status.problems.iter().any(is_older), "{:?}", status.problems);
 
     running.client().act(&format!("/v1/hosts/{}/revoke", joined.host)).unwrap();
     let (status, body) = agent.report(&report);
@@ -473,6 +496,7 @@ impl Host {
         let report = Report {
             schema_version: SCHEMA_VERSION,
             agent_version: "0.1.0".to_owned(),
+            config_version: CONFIG_VERSION,
             applied: Some(document.version),
             refused: None,
             processes: document.processes.iter().map(status).collect(),

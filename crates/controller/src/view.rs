@@ -30,7 +30,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct InviteRequest {
     /// Its role.
     pub role: Role,
-    /// Time for which the invite lasts, in milliseconds.
+    /// Time for which the invite lasts, in milliseconds: up to 31 days.
+    #[schemars(range(min = 1, max = 2_678_400_000_u64))]
     pub ttl_ms: u64,
 }
 
@@ -134,6 +135,7 @@ pub struct FlowRequest {
     /// The volume of a day.
     pub per_day: Bytes,
     /// Weight of its completion time; 1 when absent.
+    #[schemars(range(min = 1))]
     pub weight: Option<u32>,
     /// The address at which its gateway accepts it; a free port on loopback when absent.
     pub listen: Option<SocketAddr>,

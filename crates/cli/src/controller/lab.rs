@@ -17,7 +17,7 @@ use tradewind_control::Controller;
 use tradewind_control::record::Role;
 use tradewind_controller::folder::{self, Access, Folder, Settings};
 use tradewind_controller::store::Store;
-use tradewind_controller::view::{Hosts, InviteAnswer, InviteRequest};
+use tradewind_controller::view::{HostState, Hosts, InviteAnswer, InviteRequest};
 use tradewind_controller::{Client, ControllerError, Server};
 use tradewind_demo::executor::Threads;
 use tradewind_demo::overlay::{self, Agents, OverlayHost};
@@ -125,13 +125,15 @@ impl Overlay<'_> {
         Ok(answer.invite)
     }
 
-    /// Waits until each host has reported.
+    /// Waits until each host has reported that is not revoked: the agents of those are refused.
     fn await_reports(&self, agents: &mut Agents, lab: &mut HeldLab) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             let known: Hosts = self.client.get("/v1/hosts")?;
+            let revoked =
+                known.hosts.iter().filter(|host| host.state == HostState::Revoked).count();
             let report = known.hosts.iter().filter(|host| host.seen_unix_ms.is_some()).count();
-            if report >= self.hosts.len() {
+            if report + revoked >= self.hosts.len() {
                 return Ok(());
             }
             check(lab)?;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod controller;
 pub(crate) mod daemon;
 
 use std::fs;

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::{
-    Arm, Document, DocumentVersion, JoinRequest, PassiveLeg, Probe, ProbeKind, ProbeOutcome,
-    ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
-    SignedDocument, Watched,
+    Arm, CONFIG_VERSION, Document, DocumentVersion, JoinRequest, PassiveLeg, Probe, ProbeKind,
+    ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SessionBatch,
+    SessionTally, SignedDocument, Watched,
 };
 use tradewind_control::record::{FlowRecord, Role};
 use tradewind_control::{Event, InviteSecret};
 use tradewind_desired::{Hop, Route};
-use tradewind_grant::{Destination, IdentityKey, PublicIdentity};
+use tradewind_grant::{Destination, IdentityKey, PublicIdentity, SignedGrant};
 use tradewind_units::{FlowId, HostId, RelayId, SiteId};
 
 use super::world::{self, Conditions, Place, Random};
@@ -124,6 +124,7 @@ impl Agent {
                 data_identity: self.data_identity(),
                 address: None,
                 agent_version: "0.1.0".to_owned(),
+                config_version: CONFIG_VERSION,
             },
         }
     }
@@ -171,6 +172,7 @@ impl Agent {
         let report = Report {
             schema_version: SCHEMA_VERSION,
             agent_version: "0.1.0".to_owned(),
+            config_version: CONFIG_VERSION,
             applied: self.have(),
             refused: None,
             processes: self.applied.iter().flat_map(|it| &it.processes).map(status).collect(),
@@ -286,6 +288,11 @@ impl Agent {
             },
         };
         ProbeResult { id: probe.id, to: probe.to.clone(), measured_unix_ms: at, outcome }
+    }
+
+    /// Returns the grant of its gateway.
+    pub(super) fn grant(&self) -> Option<&SignedGrant> {
+        self.gateway.as_ref()?.grant.as_ref()
     }
 
     /// Returns the relayed paths of its gateway, by destination.

@@ -5,12 +5,10 @@ use tradewind_control::{Event, SettingsRequest, gain};
 use tradewind_units::Money;
 
 use super::world::{Changed, Conditions, RELAYS};
-use super::{Simulation, store, world};
+use super::{DAY, Simulation, store, world};
 
 /// Seconds until a plan with measured rates is in effect.
 const SETTLED: u64 = 240;
-/// Milliseconds of a day.
-const DAY: u64 = 86_400_000;
 
 /// The leg between the relays of the best path.
 fn middle(rtt: f64, rate: f64, claimed: f64) -> Option<Changed> {
@@ -47,7 +45,7 @@ impl Scenario {
         for _ in 0..seconds / step {
             self.at += step * 1000;
             self.simulation.step(self.at);
-            self.simulation.check_paths();
+            self.simulation.check_paths(self.at);
         }
     }
 

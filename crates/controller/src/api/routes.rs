@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tradewind_control::message::ErrorAnswer;
+use tradewind_units::SiteId;
 
 use super::{Shared, events, handlers};
 use crate::answer::{self, Answered};
@@ -175,7 +176,11 @@ fn operation(route: Route, requests: &mut SchemaGenerator, answers: &mut SchemaG
     let in_json = |schema: Schema| json!({ "application/json": { "schema": schema } });
     let mut parameters: Vec<Value> = names_in(route.path)
         .map(|name| {
-            let schema = json!({ "type": "string" });
+            let schema = match name {
+                "number" => json!({ "type": "string", "pattern": "^([0-9]{1,19}|newest)$" }),
+                // Names of hosts and flows have the same form.
+                _ => json!(requests.subschema_for::<SiteId>()),
+            };
             json!({ "name": name, "in": "path", "required": true, "schema": schema })
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_control::message::ProcessState;
+use tradewind_control::message::{CONFIG_VERSION, ProcessState};
 use tradewind_control::record::{FlowRecord, Host, Role};
 use tradewind_control::{Controller, Refusal, State, gain};
 use tradewind_grant::PublicIdentity;
@@ -154,6 +154,7 @@ pub(super) fn status(
                 .to_owned(),
         });
     }
+    problems.extend(state.hosts.values().filter_map(|host| problem_of_program(state, host)));
     let usd_per_day = state.plan_in_effect().map_or(Money::ZERO, |plan| plan.usd_per_day);
     problems.extend(alarm(state, usd_per_day));
     Status {
@@ -208,6 +209,20 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
         }
     };
     Some(StatusProblem { what, remedy })
+}
+
+/// Returns what a gateway's document is without because its agent is an older program.
+fn problem_of_program(state: &State, host: &Host) -> Option<StatusProblem> {
+    let seen = state.seen.get(&host.id)?;
+    let is_gateway = host.is_trusted && matches!(host.role, Role::Gateway { .. });
+    (is_gateway && host.config_version < CONFIG_VERSION).then(|| StatusProblem {
+        what: format!(
+            "{} runs tradewind {}, which does not tell its sessions: their gain and the cost of \
+             their traffic are not known",
+            host.id, seen.agent_version
+        ),
+        remedy: format!("upgrade tradewind on {}, and restart its agent", host.address),
+    })
 }
 
 /// Returns flows without a gateway.

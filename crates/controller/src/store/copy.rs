@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OpenFlags};
 use tradewind_control::Record;
-use tradewind_control::record::Counters;
+use tradewind_control::record::{AuditEntry, Counters};
 
 use super::{BUSY_TIMEOUT, Store, StoreError, schema};
 
@@ -60,7 +60,15 @@ fn begin_epoch(draft: &Path, current: Option<u64>) -> Result<u64, StoreError> {
     let counters = counters_of(&store)?;
     let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let epoch = 1 + counters.epoch.max(current.unwrap_or(unix_s));
-    store.append(unix_s * 1000, &[Record::Counters(Counters { epoch, ..counters })])?;
+    let number = counters.next_audit;
+    let entry = AuditEntry {
+        number,
+        unix_ms: unix_s * 1000,
+        actor: "operator".to_owned(),
+        action: format!("restored a backup as epoch {epoch}: changes after it was made are undone"),
+    };
+    let counters = Counters { epoch, next_audit: number + 1, ..counters };
+    store.append(entry.unix_ms, &[Record::Counters(counters), Record::Audit(entry)])?;
     // Leaves no write-ahead log, so that the file alone is the store.
     let emptied = store.connection.execute_batch("PRAGMA journal_mode = DELETE;");
     emptied.map_err(|error| StoreError::of(draft, &error))?;

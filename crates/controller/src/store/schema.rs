@@ -8,7 +8,8 @@ use super::StoreError;
 
 /// The steps from an empty file to the newest tables. A store's `user_version` is the number of
 /// those that it has behind it; a step is never changed once it was released.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE records (
         kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, key)
     ) WITHOUT ROWID;
@@ -24,7 +25,12 @@ pub(super) const MIGRATIONS: &[&str] = &["
     CREATE INDEX measured_legs ON measured (source, destination, unix_ms);
     CREATE INDEX measured_times ON measured (unix_ms);
     PRAGMA application_id = 0x54574e44;
-"];
+",
+    "
+    ALTER TABLE records ADD COLUMN sum INTEGER;
+    ALTER TABLE audit ADD COLUMN sum INTEGER;
+",
+];
 
 /// The mark of our files: `TWND`.
 const APPLICATION: u32 = 0x5457_4e44;

@@ -244,16 +244,113 @@ fn migration_copies_first_and_is_tried_again() {
     let file = place.path().join("store.db");
     let mut store = Store::open(&file).unwrap();
     store.append(1, &[flow("a")]).unwrap();
-    let steps = |last| [schema::MIGRATIONS[0], "CREATE TABLE more (x)", last];
+    let known = schema::MIGRATIONS;
+    let steps = |last| [known, &["CREATE TABLE more (x)", last]].concat();
     let broken = steps("CREATE TABLE evenmore (x); CREATE TABLE more (x);");
     schema::migrate(&file, &mut store.connection, &broken).unwrap_err();
     // The step before it is done, the broken one not even in part.
-    assert_eq!(schema::version(&file, &store.connection).unwrap(), 2);
-    let copy = Store::open(&schema::copy_name(&file, 1)).unwrap();
+    assert_eq!(schema::version(&file, &store.connection).unwrap(), 3);
+    let copy = Store::open(&schema::copy_name(&file, 2)).unwrap();
     assert_eq!(copy.records().unwrap(), [flow("a")]);
     let mended = steps("CREATE TABLE evenmore (x)");
     schema::migrate(&file, &mut store.connection, &mended).unwrap();
-    assert_eq!(schema::version(&file, &store.connection).unwrap(), 3);
+    assert_eq!(schema::version(&file, &store.connection).unwrap(), 4);
+}
+
+#[test]
+fn store_of_the_first_schema_is_read_and_its_new_rows_are_summed() {
+    let place = TestFolder::new("first-schema");
+    let file = place.path().join("store.db");
+    let mut old = Connection::open(&file).unwrap();
+    schema::migrate(&file, &mut old, &schema::MIGRATIONS[..1]).unwrap();
+    let body = serde_json::to_string(&flow("a")).unwrap();
+    old.execute("INSERT INTO records VALUES ('flow', 'a', ?1)", [&body]).unwrap();
+    old.execute("INSERT INTO audit VALUES (1, 1, 'operator', 'did 1')", []).unwrap();
+    drop(old);
+    let mut store = Store::open(&file).unwrap();
+    assert_eq!(store.records().unwrap(), [flow("a"), audit(1)]);
+    store.append(2, &[flow("b"), audit(2)]).unwrap();
+    assert_eq!(store.records().unwrap(), [flow("a"), flow("b"), audit(1), audit(2)]);
+    let altered = "UPDATE audit SET action = 'did nothing' WHERE number = 2";
+    store.connection.execute(altered, []).unwrap();
+    assert!(store.records().unwrap_err().to_string().contains("audit entry 2 is altered"));
+}
+
+/// Returns a store of some decisions, with the records after each of them and the length of its
+/// write-ahead log then.
+fn decided(file: &Path) -> (Store, Vec<(u64, Vec<Record>)>) {
+    let mut store = Store::open(file).unwrap();
+    let log = with_log(file);
+    let mut steps = Vec::new();
+    for number in 1..=12 {
+        let records = [audit(number), flow(&format!("flow-{}", number % 5)), plan(number)];
+        store.append(number, &records).unwrap();
+        steps.push((fs::metadata(&log).unwrap().len(), store.records().unwrap()));
+    }
+    (store, steps)
+}
+
+fn with_log(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+#[test]
+fn log_that_was_cut_off_anywhere_gives_whole_decisions() {
+    let place = TestFolder::new("cut");
+    let file = place.path().join("store.db");
+    let (store, steps) = decided(&file);
+    let (whole, log) = (fs::read(&file).unwrap(), fs::read(with_log(&file)).unwrap());
+    drop(store);
+    let last = log.len() as u64;
+    let around = steps.iter().flat_map(|(end, _)| end.saturating_sub(1)..=(end + 1).min(last));
+    let cuts: BTreeSet<u64> = (0..last).step_by(499).chain(around).collect();
+    let cut = place.path().join("cut.db");
+    for length in cuts.into_iter().filter(|length| *length >= steps[0].0) {
+        let _none = fs::remove_file(place.path().join("cut.db-shm"));
+        fs::write(&cut, &whole).unwrap();
+        fs::write(with_log(&cut), &log[..length as usize]).unwrap();
+        let stored = steps.iter().rfind(|(end, _)| *end <= length).unwrap();
+        assert_eq!(Store::open(&cut).unwrap().records().unwrap(), stored.1, "cut at {length}");
+    }
+}
+
+#[test]
+fn altered_bytes_are_refused_or_change_nothing() {
+    let place = TestFolder::new("altered");
+    let (file, altered) = (place.path().join("store.db"), place.path().join("altered.db"));
+    let (store, steps) = decided(&file);
+    // What is closed in order leaves one file.
+    drop(store);
+    let (_, expected) = steps.last().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let mut state = 36_u64;
+    let mut random = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut refused = 0;
+    // The head is small, and each byte of it has a meaning.
+    for place_of in (0..100).map(|round| if round < 20 { 100 } else { bytes.len() }) {
+        let (at, by) = (random(place_of), 1 + random(255) as u8);
+        let mut bytes = bytes.clone();
+        bytes[at] ^= by;
+        for end in ["-wal", "-shm"] {
+            let _none = fs::remove_file(format!("{}{end}", altered.display()));
+        }
+        fs::write(&altered, &bytes).unwrap();
+        match Store::open(&altered).and_then(|store| store.records()) {
+            Ok(records) => assert_eq!(records, *expected, "byte {at} by {by}"),
+            Err(error) => {
+                let line = error.to_string();
+                assert!(line.contains("restore") && line.lines().count() == 1, "{at}: {line}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 10, "{refused}");
 }
 
 #[test]
@@ -271,6 +368,11 @@ fn restored_store_begins_an_epoch_that_never_was() {
     assert_eq!(epoch_of(&file), 2);
     let records = Store::open(&file).unwrap().records().unwrap();
     assert!(records.contains(&flow("a")) && !records.contains(&flow("b")));
+    let is_told = |record: &Record| {
+        matches!(record, Record::Audit(entry)
+        if entry.action.starts_with("restored a backup as epoch 2"))
+    };
+    assert!(records.iter().any(is_told), "{records:?}");
     let kept = place.path().join("store.db.before-restore");
     for file in [&file, &copy, &kept] {
         let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
