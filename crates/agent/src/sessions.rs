@@ -3,7 +3,7 @@
 //!
 //! Sessions that end while the agent is away are lost: nobody receives their lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -14,8 +14,11 @@ use serde::Deserialize;
 use tokio::net::UnixDatagram;
 use tokio::task::AbortHandle;
 use tradewind_config::{GatewayConfig, Kind, LogTarget};
-use tradewind_control::message::{Arm, Document, SESSIONS_SOCKET, SessionBatch, SessionTally};
+use tradewind_control::message::{
+    Arm, Document, FlowHour, SESSIONS_SOCKET, SessionBatch, SessionTally,
+};
 use tradewind_net::privileges::{Account, DEFAULT_USER, is_root};
+use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, RelayId};
 
 use crate::AgentError;
@@ -23,6 +26,13 @@ use crate::AgentError;
 /// Most tallies of one batch; sessions of others are counted and left out. Chosen: hundreds of
 /// flows, each in ten size classes over several paths.
 const MOST_TALLIES: usize = 4096;
+/// Most flows and hours of one batch. A session of an hour for which there is no room counts in the
+/// newest one of its flow. Chosen: two dozen flows in a week without a controller.
+const MOST_HOURS: usize = 4096;
+/// Most ends of sessions that are kept of one flow, to tell how many were open at once. Chosen:
+/// 2 KB.
+const MOST_ENDS: usize = 128;
+const HOUR_MS: u64 = 3_600_000;
 /// Most relays of a path. Chosen: more than any plan has.
 const MOST_RELAYS: usize = 16;
 /// Longest line. Chosen: several times the longest that a gateway writes.
@@ -80,6 +90,8 @@ pub struct Tallies {
     /// The number of the newest batch.
     number: u64,
     open: BTreeMap<Key, SessionTally>,
+    hours: BTreeMap<(FlowId, u64), FlowHour>,
+    overlaps: Overlaps,
     missing: Missing,
 }
 
@@ -88,13 +100,22 @@ impl Tallies {
     #[must_use]
     pub const fn new(run: u64) -> Self {
         let missing = Missing { foreign: 0, dropped: 0, crowded: 0 };
-        Self { run, fixed: None, number: 0, open: BTreeMap::new(), missing }
+        Self {
+            run,
+            fixed: None,
+            number: 0,
+            open: BTreeMap::new(),
+            hours: BTreeMap::new(),
+            overlaps: Overlaps::new(),
+            missing,
+        }
     }
 
-    /// Adds a line of an access log. Sessions without a path, and datagrams, count in no tally.
-    pub fn add(&mut self, line: &[u8]) {
+    /// Adds a line of an access log that came at this time, in milliseconds since the Unix epoch.
+    /// Sessions without a path, and datagrams, count in no tally.
+    pub fn add(&mut self, line: &[u8], unix_ms: u64) {
         match serde_json::from_slice::<Line>(line) {
-            Ok(line) => self.add_line(&line),
+            Ok(line) => self.add_line(&line, unix_ms),
             Err(_) => match serde_json::from_slice::<Gap>(line) {
                 Ok(gap) => self.missing.dropped += gap.dropped_lines,
                 Err(_) => self.missing.foreign += 1,
@@ -102,7 +123,7 @@ impl Tallies {
         }
     }
 
-    fn add_line(&mut self, line: &Line) {
+    fn add_line(&mut self, line: &Line, unix_ms: u64) {
         let is_possible = line.duration_ms.is_finite() && line.duration_ms >= 0.0;
         let path = line.path.as_deref().map(path_of);
         let (flow, path) = match (line.kind.as_str(), &line.flow, path) {
@@ -123,6 +144,17 @@ impl Tallies {
             self.missing.crowded += 1;
             return;
         }
+        let Some(hour) = self.hour(&key.flow, unix_ms / HOUR_MS) else {
+            self.missing.crowded += 1;
+            return;
+        };
+        hour.sessions += 1;
+        hour.bytes = hour.bytes.saturating_add(bytes);
+        let began = unix_ms.saturating_sub(line.duration_ms as u64);
+        let concurrent = self.overlaps.add(&key.flow, began, unix_ms);
+        if let Some(hour) = self.hours.get_mut(&(key.flow.clone(), unix_ms / HOUR_MS)) {
+            hour.concurrent = hour.concurrent.max(concurrent);
+        }
         let tally = self.open.entry(key).or_insert_with_key(empty);
         tally.bytes_up = tally.bytes_up.saturating_add(line.bytes_up);
         tally.bytes_down = tally.bytes_down.saturating_add(line.bytes_down);
@@ -137,13 +169,27 @@ impl Tallies {
         }
     }
 
+    /// Returns the sums of a flow and hour, or of the flow's newest hour if there is no room for
+    /// another; `None` if it has none either.
+    fn hour(&mut self, flow: &FlowId, hour: u64) -> Option<&mut FlowHour> {
+        let mut key = (flow.clone(), hour);
+        if self.hours.len() >= MOST_HOURS && !self.hours.contains_key(&key) {
+            let of_flow = self.hours.range((flow.clone(), 0)..=(flow.clone(), u64::MAX));
+            key = of_flow.last()?.0.clone();
+        }
+        let (flow, hour) = key.clone();
+        let empty = FlowHour { flow, hour, sessions: 0, bytes: 0, concurrent: 0 };
+        Some(self.hours.entry(key).or_insert(empty))
+    }
+
     /// Returns the batch for a report: the one that waits to be acknowledged, or else what ended
     /// since; none if nothing did.
     pub fn batch(&mut self) -> Option<SessionBatch> {
         if self.fixed.is_none() && !self.open.is_empty() {
             self.number += 1;
             let tallies = std::mem::take(&mut self.open).into_values().collect();
-            self.fixed = Some(SessionBatch { run: self.run, number: self.number, tallies });
+            let hours = std::mem::take(&mut self.hours).into_values().collect();
+            self.fixed = Some(SessionBatch { run: self.run, number: self.number, tallies, hours });
         }
         self.fixed.clone()
     }
@@ -156,6 +202,42 @@ impl Tallies {
     /// Returns the lines that are part of no tally since the last call.
     pub fn take_missing(&mut self) -> Missing {
         std::mem::take(&mut self.missing)
+    }
+}
+
+/// The sessions of one hour that were open when others ended, by flow.
+#[derive(Debug)]
+struct Overlaps {
+    hour: u64,
+    /// Of each flow the newest ends, in milliseconds since the Unix epoch, with the number of
+    /// sessions that were open just before, and have ended since.
+    ends: BTreeMap<FlowId, VecDeque<(u64, u64)>>,
+}
+
+impl Overlaps {
+    const fn new() -> Self {
+        Self { hour: 0, ends: BTreeMap::new() }
+    }
+
+    /// Adds a session that has ended, and returns the most sessions of its flow that were open at
+    /// once when one of the hour ended; 0 if there are too many flows.
+    fn add(&mut self, flow: &FlowId, began: u64, ended: u64) -> u64 {
+        if ended / HOUR_MS != self.hour {
+            self.hour = ended / HOUR_MS;
+            self.ends.clear();
+        }
+        if self.ends.len() >= MOST_TALLIES && !self.ends.contains_key(flow) {
+            return 0;
+        }
+        let ends = self.ends.entry(flow.clone()).or_default();
+        let meanwhile = ends.iter_mut().rev().take_while(|(end, _)| *end > began);
+        meanwhile.for_each(|(_, open)| *open += 1);
+        ends.push_back((ended, 1));
+        // A long session among very many short ones is missed at those that ended first.
+        if ends.len() > MOST_ENDS {
+            ends.pop_front();
+        }
+        ends.iter().map(|(_, open)| *open).max().unwrap_or(0)
     }
 }
 
@@ -294,7 +376,10 @@ async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
     let mut line = vec![0; LONGEST_LINE];
     loop {
         match socket.recv(&mut line).await {
-            Ok(length) => lock(&tallies).add(&line[..length]),
+            Ok(length) => {
+                let now = unix_now().as_nanos() / 1_000_000;
+                lock(&tallies).add(&line[..length], now);
+            }
             Err(error) => return tracing::error!("{SESSIONS_SOCKET}: {error}"),
         }
     }
@@ -303,6 +388,9 @@ async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Half past an hour.
+    const NOW: u64 = 1_795_003_200_000 + HOUR_MS / 2;
 
     /// Returns a line of an ended session with some fields replaced.
     fn line(replaced: serde_json::Value) -> Vec<u8> {
@@ -352,13 +440,16 @@ mod tests {
     fn sessions_are_tallied_by_flow_path_arm_and_size() {
         let mut tallies = Tallies::new(7);
         assert_eq!(tallies.batch(), None);
-        tallies.add(&line(serde_json::json!({})));
-        tallies.add(&line(serde_json::json!({ "duration_ms": 2000.0, "bytes_down": 2023 })));
-        tallies.add(&line(serde_json::json!({ "outcome": "broken", "bytes_down": 1030 })));
-        tallies.add(&line(serde_json::json!({ "path": "direct", "arm": "control" })));
-        tallies.add(&line(serde_json::json!({ "path": "direct", "arm": null })));
-        tallies.add(&line(serde_json::json!({ "bytes_up": 0, "bytes_down": 0, "path": "direct",
-            "arm": null, "duration_ms": 0.0 })));
+        tallies.add(&line(serde_json::json!({})), NOW);
+        tallies.add(&line(serde_json::json!({ "duration_ms": 2000.0, "bytes_down": 2023 })), NOW);
+        tallies.add(&line(serde_json::json!({ "outcome": "broken", "bytes_down": 1030 })), NOW);
+        tallies.add(&line(serde_json::json!({ "path": "direct", "arm": "control" })), NOW);
+        tallies.add(&line(serde_json::json!({ "path": "direct", "arm": null })), NOW);
+        tallies.add(
+            &line(serde_json::json!({ "bytes_up": 0, "bytes_down": 0, "path": "direct",
+            "arm": null, "duration_ms": 0.0 })),
+            NOW,
+        );
         let batch = tallies.batch().unwrap();
         assert_eq!((batch.run, batch.number, batch.tallies.len()), (7, 1, 4));
         let find = |arm, class| {
@@ -379,12 +470,76 @@ mod tests {
     }
 
     #[test]
+    fn sessions_are_summed_up_by_hour_with_the_most_at_once() {
+        let mut tallies = Tallies::new(7);
+        let ended = |tallies: &mut Tallies, flow: &str, at: u64, seconds: u64| {
+            let fields = serde_json::json!({ "flow": flow, "duration_ms": seconds * 1000 });
+            tallies.add(&line(fields), NOW + at * 1000);
+        };
+        // Two at once, then one alone, then one that spans all three.
+        ended(&mut tallies, "a", 10, 10);
+        ended(&mut tallies, "a", 12, 5);
+        ended(&mut tallies, "a", 30, 3);
+        ended(&mut tallies, "b", 30, 30);
+        let of = |flow: &str, hour: u64, sessions: u64, concurrent: u64| FlowHour {
+            flow: flow.parse().unwrap(),
+            hour: NOW / HOUR_MS + hour,
+            sessions,
+            bytes: sessions * 1024,
+            concurrent,
+        };
+        let hours = tallies.batch().unwrap().hours;
+        assert_eq!(hours, [of("a", 0, 3, 2), of("b", 0, 1, 1)]);
+        tallies.acknowledge();
+        ended(&mut tallies, "a", 31, 25);
+        ended(&mut tallies, "a", 3600, 1);
+        ended(&mut tallies, "a", 3600, 1);
+        let batch = tallies.batch().unwrap();
+        assert_eq!(batch.hours, [of("a", 0, 1, 3), of("a", 1, 2, 2)]);
+        assert_eq!(batch.tallies.iter().map(SessionTally::bytes).sum::<u64>(), 3 * 1024);
+    }
+
+    #[test]
+    fn number_of_hours_is_bounded_and_no_session_lost() {
+        let mut tallies = Tallies::new(7);
+        for hour in 0..MOST_HOURS as u64 + 5 {
+            tallies.add(&line(serde_json::json!({})), NOW + hour * HOUR_MS);
+        }
+        tallies.add(&line(serde_json::json!({ "flow": "other" })), NOW);
+        assert_eq!(tallies.take_missing(), Missing { crowded: 1, ..Missing::default() });
+        let batch = tallies.batch().unwrap();
+        assert_eq!(batch.hours.len(), MOST_HOURS);
+        assert_eq!(batch.hours.last().unwrap().sessions, 6);
+        let sessions = |tally: &SessionTally| tally.sessions;
+        let all: u64 = batch.tallies.iter().map(sessions).sum();
+        assert_eq!(batch.hours.iter().map(|hour| hour.sessions).sum::<u64>(), all);
+    }
+
+    #[test]
+    fn memory_of_open_sessions_is_bounded() {
+        let mut overlaps = Overlaps::new();
+        let flow = |number: usize| format!("flow-{number}").parse::<FlowId>().unwrap();
+        for number in 0..MOST_TALLIES + 2 {
+            let most = overlaps.add(&flow(number), NOW, NOW + 1);
+            assert_eq!(most, u64::from(number < MOST_TALLIES));
+        }
+        for at in 2..1000 {
+            overlaps.add(&flow(0), NOW + at - 1, NOW + at);
+        }
+        assert_eq!(overlaps.ends.len(), MOST_TALLIES);
+        assert!(overlaps.ends.values().all(|ends| ends.len() <= MOST_ENDS));
+        assert_eq!(overlaps.add(&flow(0), NOW, NOW + 1000), 2);
+        overlaps.add(&flow(0), NOW, NOW + HOUR_MS);
+        assert_eq!(overlaps.ends.len(), 1);
+    }
+
+    #[test]
     fn batch_is_repeated_until_acknowledged_and_then_the_next() {
         let mut tallies = Tallies::new(7);
-        tallies.add(&line(serde_json::json!({})));
+        tallies.add(&line(serde_json::json!({})), NOW);
         let first = tallies.batch().unwrap();
-        tallies.add(&line(serde_json::json!({})));
-        tallies.add(&line(serde_json::json!({})));
+        tallies.add(&line(serde_json::json!({})), NOW);
+        tallies.add(&line(serde_json::json!({})), NOW);
         assert_eq!(tallies.batch(), Some(first.clone()), "the answer was lost");
         tallies.acknowledge();
         let second = tallies.batch().unwrap();
@@ -402,7 +557,7 @@ mod tests {
             &line(serde_json::json!({ "path": "packets" })),
             &line(serde_json::json!({ "kind": "packets", "outcome": "idle" })),
         ] {
-            tallies.add(ignored);
+            tallies.add(ignored, NOW);
         }
         assert_eq!(tallies.take_missing(), Missing::default());
         for foreign in [
@@ -418,11 +573,11 @@ mod tests {
             &line(serde_json::json!({ "bytes_up": -1 })),
             &line(serde_json::json!({ "duration_ms": -1.0 })),
         ] {
-            tallies.add(foreign);
+            tallies.add(foreign, NOW);
             let missing = Missing { foreign: 1, ..Missing::default() };
             assert_eq!(tallies.take_missing(), missing, "{}", String::from_utf8_lossy(foreign));
         }
-        tallies.add(b"{\"dropped_lines\":3}");
+        tallies.add(b"{\"dropped_lines\":3}", NOW);
         assert_eq!(tallies.take_missing(), Missing { dropped: 3, ..Missing::default() });
         assert_eq!(tallies.batch(), None);
     }
@@ -451,9 +606,9 @@ mod tests {
     fn number_of_tallies_is_bounded() {
         let mut tallies = Tallies::new(7);
         for number in 0..MOST_TALLIES + 2 {
-            tallies.add(&line(serde_json::json!({ "flow": format!("flow-{number}") })));
+            tallies.add(&line(serde_json::json!({ "flow": format!("flow-{number}") })), NOW);
         }
-        tallies.add(&line(serde_json::json!({ "flow": "flow-0" })));
+        tallies.add(&line(serde_json::json!({ "flow": "flow-0" })), NOW);
         assert_eq!(tallies.take_missing(), Missing { crowded: 2, ..Missing::default() });
         let batch = tallies.batch().unwrap();
         assert_eq!(batch.tallies.len(), MOST_TALLIES);

@@ -108,7 +108,7 @@ fn show(flows: &Flows) -> anyhow::Result<()> {
         return output::line("no flows: `tradewind flow add` declares one");
     }
     let row = |view: &FlowView| {
-        let FlowView { flow, path, seconds, seconds_direct } = view;
+        let FlowView { flow, demand, path, seconds, seconds_direct } = view;
         let hops: Vec<&str> = path.iter().map(tradewind_units::HostId::as_str).collect();
         let path = if hops.is_empty() { "direct".to_owned() } else { hops.join(" > ") };
         let optional = |seconds: &Option<f64>| seconds.map_or(String::new(), |s| format!("{s:.1}"));
@@ -118,12 +118,16 @@ fn show(flows: &Flows) -> anyhow::Result<()> {
             flow.listen.to_string(),
             flow.to.to_string(),
             path,
-            flow.per_day.to_string(),
+            demand.per_day.to_string(),
             optional(seconds_direct),
             optional(seconds),
         ]
     };
     let rows: Vec<Vec<String>> = flows.flows.iter().map(row).collect();
     let heading = ["flow", "from", "listens", "to", "path", "a day", "direct s", "planned s"];
-    table::print(&heading, &rows, 5)
+    table::print(&heading, &rows, 5)?;
+    let mut forecast = flows.flows.iter().filter(|view| view.demand.forecast.is_some());
+    forecast.try_for_each(|FlowView { flow, demand, .. }| {
+        output::line(format_args!("flow {}: {}", flow.id, demand.in_words()))
+    })
 }

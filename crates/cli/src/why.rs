@@ -46,6 +46,7 @@ pub(crate) fn explain(controller: &ControllerArgs, flow: &FlowId, form: Format) 
         Format::Table => {
             let explanation = &explained.explanation;
             output::line(format_args!("flow {flow}: {}", explanation.answer))?;
+            output::line(format_args!("  {}", explanation.demand.in_words()))?;
             let legs: Vec<Vec<String>> = explanation.path.legs.iter().map(leg).collect();
             table::print(&["leg", "rate", "method", "RTT ms", "Mbit/s", "age s"], &legs, 3)?;
             others(&explanation.others)?;

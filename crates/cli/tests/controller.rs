@@ -38,6 +38,7 @@ fn operator_declares_what_is_carried() {
     let flows = files.json("flows -o json");
     assert_eq!(flows["schema_version"], 1);
     assert_eq!(flows["flows"][0]["per_day"], "200 GB");
+    assert_eq!(flows["flows"][0]["demand"]["basis"], "declared");
     files.refuses_with("flow add x --from office --to files.example.com --per-day 1GB", 2, "");
     files.refuses_with("flow remove other", 2, "no flow `other`");
 
@@ -57,7 +58,9 @@ fn operator_declares_what_is_carried() {
         why.starts_with("flow backup: it goes direct: no gateway has joined at office"),
         "{why}"
     );
-    assert!(files.prints("explain backup").contains("office > files.example.com"));
+    let explained = files.prints("explain backup");
+    assert!(explained.contains("office > files.example.com"), "{explained}");
+    assert!(explained.contains("declared 200 GB a day; no forecast before 7 days"), "{explained}");
     assert_eq!(files.json("explain backup -o json")["is_over_relays"], false);
     files.refuses_with("why-not other", 2, "no flow `other`");
 

@@ -29,6 +29,7 @@ fn main() {
         simulation::scenarios::slowed_leg_moves_flows_within_a_minute,
         simulation::scenarios::noise_moves_no_flows,
         simulation::scenarios::spent_budget_stops_all_until_the_next_day,
+        simulation::scenarios::demand_that_changes_by_hour_is_forecast,
     ];
     scenarios.iter().for_each(|scenario| scenario());
     println!(

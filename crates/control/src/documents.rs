@@ -355,7 +355,8 @@ fn desired(state: &State, record: &PlanRecord) -> Result<Desired, String> {
         leg: LegProfile::default(),
     };
     let flow = |flow: &FlowRecord| {
-        Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.per_day)
+        let per_day = record.per_day(flow);
+        Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), per_day)
     };
     let flows: Vec<Flow> = record.flows.iter().map(flow).collect();
     let regions: BTreeSet<RegionId> =

@@ -10,8 +10,9 @@ pub(crate) const OPERATOR: &str = "operator";
 /// The actor of what the controller does by itself.
 pub(crate) const CONTROLLER: &str = "controller";
 
-/// Milliseconds of a day.
+/// Milliseconds of a day and of an hour.
 pub(crate) const DAY_MS: u64 = 86_400_000;
+pub(crate) const HOUR_MS: u64 = 3_600_000;
 
 /// A decision while it is made.
 pub(crate) struct Draft {

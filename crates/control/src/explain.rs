@@ -11,13 +11,14 @@ use tradewind_model::measurement::Method;
 use tradewind_plan::{Candidate, Offer, Plan, Problem};
 use tradewind_units::{FlowId, HostId, Money, RelayId, SiteId, Timestamp, time};
 
+use crate::demand::Demand;
 use crate::draft::unix_ms;
 use crate::event::Refusal;
 use crate::message::ProcessState;
 use crate::planning::{self, HYSTERESIS};
 use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step, TakenPath};
 use crate::state::{SEEN_WITHIN, State};
-use crate::{gain, knowledge, prices, staleness, take_back};
+use crate::{forecast, gain, knowledge, prices, staleness, take_back};
 
 /// Most other paths of an answer. Chosen: they fit on a screen.
 const MOST_OTHERS: usize = 5;
@@ -33,6 +34,8 @@ pub struct Explanation {
     pub answer: String,
     /// The plan in effect; absent: none, all flows go direct.
     pub plan: Option<u64>,
+    /// The volume of a day: declared, forecast, and which of both counts.
+    pub demand: Demand,
     /// The path in effect.
     pub path: PathTaken,
     /// Predicted seconds for a day's volume on the direct path; absent if it is not measured.
@@ -136,6 +139,7 @@ pub(crate) fn explain(state: &State, now: Timestamp, id: &FlowId) -> Result<Expl
         is_over_relays: !path.hosts.is_empty(),
         answer,
         plan: state.plan_in_effect().map(|plan| plan.number),
+        demand: forecast::demand(state, unix_ms(now), flow),
         path,
         seconds_direct: direct,
         others,

@@ -20,6 +20,9 @@
 //! | `reports` | what hosts report |
 //! | [`mod@import`] | measurements that others made |
 //! | `sessions` | sessions that gateways report, added up by day |
+//! | `usage` | the same by flow and hour |
+//! | [`forecast`] | forecasts of what flows carry, and their back-test |
+//! | [`demand`] | what a flow is expected to carry in a day: declared, or forecast |
 //! | [`schedule`] | which probes a host runs next |
 //! | [`knowledge`] | the planner's legs, from measurements |
 //! | `passive` | what connections show of legs |
@@ -39,11 +42,13 @@
 
 pub mod ceiling;
 pub mod controller;
+pub mod demand;
 mod documents;
 mod draft;
 mod enrolment;
 pub mod event;
 pub mod explain;
+pub mod forecast;
 pub mod gain;
 pub mod import;
 mod index;
@@ -66,6 +71,7 @@ pub mod state;
 mod take_back;
 #[cfg(test)]
 mod testing;
+mod usage;
 mod watched;
 
 pub use ceiling::Ceiling;

@@ -243,6 +243,24 @@ pub struct SessionBatch {
     pub number: u64,
     /// The tallies.
     pub tallies: Vec<SessionTally>,
+    /// The same sessions by flow and hour; none from agents that do not tell.
+    #[serde(default)]
+    pub hours: Vec<FlowHour>,
+}
+
+/// The sessions of one flow that ended in one hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowHour {
+    /// The flow.
+    pub flow: FlowId,
+    /// The hour, in hours since the Unix epoch (UTC), by the agent's clock.
+    pub hour: u64,
+    /// Sessions, whether or not they ended in order.
+    pub sessions: u64,
+    /// Bytes of all of them, both ways.
+    pub bytes: u64,
+    /// The most of them that were open at the same time.
+    pub concurrent: u64,
 }
 
 /// The path that sessions were to take. It is an arm of a comparison: a session counts in its arm

@@ -13,8 +13,10 @@ use tradewind_units::{
     Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
 };
 
+use crate::demand::Demand;
 use crate::draft::{Draft, unix_ms};
 use crate::event::{Answer, Refusal};
+use crate::forecast;
 use crate::knowledge::{self, MOST_RELAYS};
 use crate::money;
 use crate::prices::{self, CATALOGUE};
@@ -71,7 +73,7 @@ fn inputs<'a>(
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
     let legs = knowledge::legs(&knowledge::current(state, now), &regions);
-    let flows = flows(declared, &legs)?;
+    let flows = flows(state, now, declared, &legs)?;
     Ok(Inputs {
         flows,
         regions: regions.into_iter().collect(),
@@ -105,7 +107,12 @@ pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<
 }
 
 /// Returns the flows whose direct leg is known; all others go direct without a plan.
-fn flows(declared: &[&FlowRecord], legs: &Legs) -> Result<Vec<Flow>, Refusal> {
+fn flows(
+    state: &State,
+    now: u64,
+    declared: &[&FlowRecord],
+    legs: &Legs,
+) -> Result<Vec<Flow>, Refusal> {
     if declared.is_empty() {
         return Err(Refusal::Conflict("no flow is declared".to_owned()));
     }
@@ -113,9 +120,10 @@ fn flows(declared: &[&FlowRecord], legs: &Legs) -> Result<Vec<Flow>, Refusal> {
         let ends = (Place::Site(flow.from.clone()), Place::Site(flow.to_site.clone()));
         legs.contains_key(&ends)
     };
-    let flow = |flow: &&FlowRecord| Flow {
-        weight: flow.weight,
-        ..Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.per_day)
+    let flow = |flow: &&FlowRecord| {
+        let per_day = forecast::demand(state, now, flow).per_day;
+        let planned = Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), per_day);
+        Flow { weight: flow.weight, ..planned }
     };
     let flows: Vec<Flow> = declared.iter().filter(is_known).map(flow).collect();
     if flows.is_empty() {
@@ -143,6 +151,8 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         .ok_or_else(|| Refusal::Conflict("flows were removed since it was made".to_owned()))?;
     let hosts = hosts.into_values().map(|host| (relay_of(&host), host)).collect();
     let (known, measurements) = measurements(&draft.state, now, &plan, &flows);
+    let demand = |flow: &FlowRecord| (flow.id.clone(), forecast::demand(&draft.state, now, flow));
+    let demands = flows.iter().map(demand).collect();
     let number = draft.next_plan();
     let mut record = PlanRecord {
         number,
@@ -152,6 +162,7 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         plan,
         hosts,
         flows,
+        demands,
         measurements,
         measurements_in_effect: in_effect(&draft.state, now),
         known_legs: known,
@@ -245,7 +256,8 @@ pub(crate) fn legs_of_paths(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
     legs
 }
 
-/// Returns what the plan's seconds rest on, in a line for each leg of its paths.
+/// Returns what the plan's seconds rest on, in a line for each flow with a forecast and each leg of
+/// its paths.
 fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
     let known: BTreeMap<(&SiteId, &SiteId), &LegMeasurement> =
         plan.measurements.iter().map(|leg| ((&leg.source, &leg.destination), leg)).collect();
@@ -264,7 +276,10 @@ fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
         };
         format!("{from} -> {to}: RTT {rtt:.1} ms, measured {age} s ago; {rate}")
     };
-    legs_of_paths(plan).iter().map(line).collect()
+    let is_forecast = |(_, demand): &(&FlowId, &Demand)| demand.forecast.is_some();
+    let volume = |(flow, demand): (&FlowId, &Demand)| format!("flow {flow}: {}", demand.in_words());
+    let volumes = plan.demands.iter().filter(is_forecast).map(volume);
+    volumes.chain(legs_of_paths(plan).iter().map(line)).collect()
 }
 
 /// Returns why the controller should apply a plan by itself, if it should.

@@ -16,6 +16,7 @@ use tradewind_units::{
     Bytes, FlowId, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId,
 };
 
+use crate::demand::Demand;
 use crate::invite::InviteHash;
 use crate::message::{
     Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument, SessionTally,
@@ -92,6 +93,8 @@ pub enum Record {
     Batch(BatchTaken),
     /// The sessions of one day, flow, arm, size class and path, by all of these.
     Sessions(DaySessions),
+    /// What a flow carried in the hours of one day, by the flow and the day.
+    Usage(DayUsage),
     /// The money of one day, by the day.
     Spent(Spent),
     /// The paths that were taken back from a flow, by the flow.
@@ -251,6 +254,9 @@ pub struct PlanRecord {
     pub usd_per_day: Money,
     /// The flows that it was made for.
     pub flows: Vec<FlowRecord>,
+    /// The volumes of a day that it was made for; of flows without one, as they are declared.
+    #[serde(default)]
+    pub demands: BTreeMap<FlowId, Demand>,
     /// The basis of its seconds, in a line each: which legs were measured, when, and which were
     /// not.
     pub rests_on: Vec<String>,
@@ -278,6 +284,12 @@ impl PlanRecord {
                 .or_else(|| self.plan.flows.iter().find(|planned| planned.id == flow.id))?;
             Some((flow, planned.path.as_slice()))
         })
+    }
+
+    /// Returns the volume of a day that it was made for.
+    #[must_use]
+    pub fn per_day(&self, flow: &FlowRecord) -> Bytes {
+        self.demands.get(&flow.id).map_or(flow.per_day, |demand| demand.per_day)
     }
 
     /// Returns a flow as the plan knows it, and its relays.
@@ -429,6 +441,31 @@ pub struct DaySessions {
     pub day: u64,
     /// Their sums.
     pub tally: SessionTally,
+}
+
+/// What a flow carried in the hours of one day. Some 2 KB in the store, so a hundred flows take
+/// 80 MB in 13 months.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DayUsage {
+    /// The flow.
+    pub flow: FlowId,
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// The hours in which sessions ended, in order.
+    pub hours: Vec<HourUsage>,
+}
+
+/// What a flow carried in one hour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HourUsage {
+    /// The hour, in hours since the Unix epoch (UTC).
+    pub hour: u64,
+    /// Sessions that ended in it, whether or not in order.
+    pub sessions: u64,
+    /// Bytes of all of them, both ways.
+    pub bytes: u64,
+    /// The most of them that were open at the same time at one gateway; 0: its agent does not tell.
+    pub concurrent: u64,
 }
 
 /// The money of one day.

@@ -9,7 +9,7 @@ use crate::event::{Answer, Decision, Refusal};
 use crate::message::{ProbeOutcome, ProbeResult, Report, ReportAnswer, SCHEMA_VERSION};
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
-use crate::{money, passive, prices, schedule, sessions, take_back};
+use crate::{money, passive, prices, schedule, sessions, take_back, usage};
 
 /// Takes a report, and answers with probes.
 pub(crate) fn report(
@@ -53,6 +53,7 @@ pub(crate) fn report(
         && let Some(tallies) = sessions::new_tallies(state, host, batch)
     {
         traffic = sessions::take(state, now, host, batch, &tallies, &mut records);
+        records.extend(usage::take(state, now, batch, &tallies));
         records.extend(take_back::windows(state, now, &tallies));
     }
     money::charge(state, now, [traffic, measured.cost], &mut records);

@@ -16,8 +16,8 @@ use crate::state::State;
 const MOST_TALLIES: usize = 1000;
 /// Most tallies of one batch; further ones are ignored. Chosen: as many as agents send.
 const MOST_OF_BATCH: usize = 4096;
-/// Largest count of a day's sum: numbers up to here are exact in JSON.
-const MOST_COUNT: u64 = 1 << 53;
+/// Largest count of a sum: numbers up to here are exact in JSON.
+pub(crate) const MOST_COUNT: u64 = 1 << 53;
 /// Most sessions and bytes of one tally. Chosen: a week without a controller at a gateway of
 /// 10 Gbit/s and 1,000 sessions a second has no more.
 const MOST_SESSIONS: u64 = 1_000_000_000;
@@ -188,7 +188,8 @@ mod tests {
         assert_eq!(counted(&bench), 5);
         assert_eq!(bench.state().sessions.values().map(Vec::len).sum::<usize>(), 2);
         // Another run begins anew.
-        let batch = SessionBatch { run: 2, number: 1, tallies: vec![overlay(&[1.0])] };
+        let tallies = vec![overlay(&[1.0])];
+        let batch = SessionBatch { run: 2, number: 1, tallies, hours: Vec::new() };
         bench.report_with(1, |report| report.sessions = Some(batch));
         assert_eq!(counted(&bench), 6);
         // Another day is another record.
@@ -293,7 +294,8 @@ mod tests {
                 ..overlay(&[1.0])
             })
         });
-        let batch = SessionBatch { run: 1, number: 1, tallies: classes.collect() };
+        let batch =
+            SessionBatch { run: 1, number: 1, tallies: classes.collect(), hours: Vec::new() };
         let tallies = new_tallies(state, host, &batch).unwrap();
         let mut records = Vec::new();
         take(state, bench.now, host, &batch, &tallies, &mut records);

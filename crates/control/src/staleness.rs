@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, SiteId, Timestamp, time};
 
+use crate::demand::Basis;
 use crate::draft::unix_ms;
+use crate::forecast;
 use crate::knowledge::{self, CHANGED_BY};
 use crate::money;
 use crate::planning::{legs_of_paths, obstacle};
-use crate::record::PlanRecord;
+use crate::record::{FlowRecord, PlanRecord};
 use crate::state::State;
 use crate::take_back;
 
@@ -29,7 +31,7 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     let mut reasons: Vec<String> = obstacle(state, now, plan).into_iter().collect();
     reasons.extend(budgeted(state, now, plan));
     reasons.extend(take_back::to_try_again(state, now, plan.made_unix_ms));
-    reasons.extend(declared(state, plan));
+    reasons.extend(declared(state, now, plan));
     let new = state.measurements.len();
     if new != plan.known_legs {
         reasons.push(format!("{new} legs are measured; the plan knew {}", plan.known_legs));
@@ -44,8 +46,9 @@ fn budgeted(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
     (before != after).then(|| format!("a plan may cost {after} a day, and could {before}"))
 }
 
-/// Returns what was declared otherwise since the plan was made.
-fn declared(state: &State, plan: &PlanRecord) -> Vec<String> {
+/// Returns what was declared otherwise, and which volumes are expected to be others, since the plan
+/// was made.
+fn declared(state: &State, now: u64, plan: &PlanRecord) -> Vec<String> {
     let planned: BTreeMap<_, _> = plan.flows.iter().map(|flow| (&flow.id, flow)).collect();
     let mut reasons = Vec::new();
     for flow in state.flows.values() {
@@ -60,12 +63,26 @@ fn declared(state: &State, plan: &PlanRecord) -> Vec<String> {
             Some(known) if *known != flow => {
                 reasons.push(format!("flow {} was declared anew", flow.id));
             }
-            Some(_) => {}
+            Some(_) => reasons.extend(another_volume(state, now, plan, flow)),
         }
     }
     let gone = plan.flows.iter().filter(|flow| !state.flows.contains_key(&flow.id));
     reasons.extend(gone.map(|flow| format!("flow {} was removed", flow.id)));
     reasons
+}
+
+/// Returns that a flow is expected to carry another volume, if that differs by more than
+/// [`CHANGED_BY`].
+fn another_volume(state: &State, now: u64, plan: &PlanRecord, flow: &FlowRecord) -> Option<String> {
+    let before = plan.per_day(flow);
+    let demand = forecast::demand(state, now, flow);
+    let (old, new) = (before.as_u64() as f64, demand.per_day.as_u64() as f64);
+    let basis = match demand.basis {
+        Basis::Declared => "declared",
+        Basis::Forecast => "forecast",
+    };
+    ((new - old).abs() > old * CHANGED_BY)
+        .then(|| format!("flow {}: {} a day {basis}, was {before}", flow.id, demand.per_day))
 }
 
 /// Returns what was measured otherwise since the plan was made, or not again for too long: between

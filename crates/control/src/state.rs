@@ -11,9 +11,9 @@ use crate::index::Index;
 use crate::invite::InviteHash;
 use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
 use crate::record::{
-    AuditEntry, BatchTaken, Counters, DaySessions, Doubt, FlowRecord, Host, InviteRecord,
-    PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step, TakenBack,
-    Watching, Window,
+    AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, HourUsage,
+    InviteRecord, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent,
+    Step, TakenBack, Watching, Window,
 };
 
 /// The controller's state. Its maps are shared, so that the copy of a draft costs nothing for what
@@ -47,6 +47,9 @@ pub struct State {
     /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
     /// [`SessionTally::key`].
     pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
+    /// What flows carried in each hour, by flow and day: of each flow the newest
+    /// [`DAYS_IN_MEMORY`] on which it carried something.
+    pub usage: Arc<BTreeMap<FlowId, BTreeMap<u64, Vec<HourUsage>>>>,
     /// The paths that were taken back from each flow.
     pub taken_back: Arc<BTreeMap<FlowId, TakenBack>>,
     /// Doubts in the rates of legs.
@@ -68,8 +71,8 @@ pub struct State {
 /// A host that has not reported for this long counts as unreachable. Chosen: six reports.
 pub const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Days whose sessions and money are kept in memory; the store keeps those of 13 months. Chosen: a
-/// month.
+/// Days whose sessions, usage and money are kept in memory; the store keeps those of 13 months.
+/// Chosen: a month.
 pub const DAYS_IN_MEMORY: usize = 31;
 
 /// Audit entries kept in memory; the store keeps all. Chosen: a screen of a day.
@@ -167,6 +170,7 @@ impl State {
                 Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow), None);
                 Arc::make_mut(&mut self.flows).remove(&flow);
                 Arc::make_mut(&mut self.windows).remove(&flow);
+                Arc::make_mut(&mut self.usage).remove(&flow);
             }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
@@ -215,6 +219,13 @@ impl State {
                 Arc::make_mut(&mut self.batches).insert(batch.host.clone(), batch);
             }
             Record::Sessions(sessions) => self.apply_sessions(sessions),
+            Record::Usage(DayUsage { flow, day, hours }) => {
+                let days = Arc::make_mut(&mut self.usage).entry(flow).or_default();
+                days.insert(day, hours);
+                while days.len() > DAYS_IN_MEMORY {
+                    days.pop_first();
+                }
+            }
             Record::Spent(spent) => {
                 Arc::make_mut(&mut self.spent).insert(spent.day, spent);
                 while self.spent.len() > DAYS_IN_MEMORY {

@@ -15,7 +15,7 @@ use crate::message::{
     Arm, CONFIG_VERSION, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState,
     ProcessStatus, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
 };
-use crate::record::{DaySessions, FlowRecord, Mode, Record, Role};
+use crate::record::{DaySessions, DayUsage, FlowRecord, Mode, Record, Role};
 use crate::state::State;
 
 /// The time at which tests begin.
@@ -171,7 +171,7 @@ impl Bench {
 
     /// Has a host report a batch of sessions.
     pub(crate) fn sessions(&mut self, host: u8, number: u64, tallies: Vec<SessionTally>) {
-        let batch = SessionBatch { run: 1, number, tallies };
+        let batch = SessionBatch { run: 1, number, tallies, hours: Vec::new() };
         self.report_with(host, |report| report.sessions = Some(batch));
     }
 
@@ -257,6 +257,13 @@ impl Bench {
         for ((day, _), tallies) in state.sessions.iter() {
             let kept = |tally: &SessionTally| DaySessions { day: *day, tally: tally.clone() };
             records.extend(tallies.iter().map(kept).map(Record::Sessions));
+        }
+        for (flow, days) in state.usage.iter() {
+            let usage = |(day, hours): (&u64, &Vec<_>)| {
+                let (flow, hours) = (flow.clone(), hours.clone());
+                Record::Usage(DayUsage { flow, day: *day, hours })
+            };
+            records.extend(days.iter().map(usage));
         }
         records.extend(state.spent.values().cloned().map(Record::Spent));
         records.push(Record::Rollout(state.rollout));

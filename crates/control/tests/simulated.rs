@@ -39,6 +39,11 @@ fn spent_budget_stops_all_until_the_next_day() {
 }
 
 #[test]
+fn demand_that_changes_by_hour_is_forecast() {
+    scenarios::demand_that_changes_by_hour_is_forecast();
+}
+
+#[test]
 fn same_seed_gives_the_same_records() {
     let (first, second) = (simulation::run(7), simulation::run(7));
     assert_eq!(first, second);

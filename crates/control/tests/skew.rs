@@ -182,6 +182,15 @@ fn documents_have_only_keys_that_their_agents_know() {
     );
 }
 
+#[test]
+fn sessions_without_hours_are_read() {
+    let mut report: Value = serde_json::from_str(&kept("report-2")).unwrap();
+    assert!(report["sessions"].as_object_mut().unwrap().remove("hours").is_some());
+    let read: Report = serde_json::from_value(report).unwrap();
+    let sessions = read.sessions.unwrap();
+    assert_eq!((sessions.tallies.len(), sessions.hours.len()), (1, 0));
+}
+
 /// The messages of the release before; names and addresses are texts.
 mod frozen {
     use std::collections::BTreeMap;

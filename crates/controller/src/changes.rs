@@ -84,7 +84,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
         Record::Settings(_) => &[Kind::Settings],
         Record::Audit(_) => &[Kind::Audit],
-        Record::Sessions(_) | Record::Spent(_) => &[Kind::Gain],
+        Record::Sessions(_) | Record::Usage(_) | Record::Spent(_) => &[Kind::Gain],
         Record::TakenBack(_) => &[Kind::Flows],
         Record::Seen(_)
         | Record::Counters(_)

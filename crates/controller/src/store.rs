@@ -30,7 +30,8 @@ pub use copy::{backup, restore};
 const RAW_MEASUREMENTS: Duration = Duration::from_hours(7 * 24);
 /// Time for which audit entries are kept. Chosen: a year and a month.
 const AUDIT: Duration = Duration::from_hours(400 * 24);
-/// Time for which the sessions and the money of each day are kept. Chosen: a year and a month.
+/// Time for which the sessions, the usage and the money of each day are kept. Chosen: a year and a
+/// month.
 const DAYS: Duration = Duration::from_hours(400 * 24);
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
@@ -199,11 +200,16 @@ impl Store {
     pub fn records(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
-        // Sessions are read of the days that the state holds; a key begins with its day.
+        // Sessions and usage are read of the days that the state holds; a key of the one begins,
+        // one of the other ends with its day.
         let query = "SELECT kind, key, body, sum FROM records \
-                     WHERE kind <> 'sessions' OR substr(key, 1, 20) IN (\
+                     WHERE kind NOT IN ('sessions', 'usage') \
+                     OR kind = 'sessions' AND substr(key, 1, 20) IN (\
                          SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
+                     OR kind = 'usage' AND substr(key, -20) IN (\
+                         SELECT DISTINCT substr(key, -20) FROM records \
+                         WHERE kind = 'usage' ORDER BY 1 DESC LIMIT ?1) \
                      ORDER BY kind = 'plan', kind, key";
         let failed = |error| StoreError::of(&self.file, &error);
         let mut rows = self.connection.prepare(query).map_err(failed)?;
@@ -280,8 +286,8 @@ impl Store {
         read.map_err(|error| StoreError::of(&self.file, &error))
     }
 
-    /// Removes plans other than `used`, and measurements, audit entries, sessions and money that
-    /// are too old.
+    /// Removes plans other than `used`, and measurements, audit entries, sessions, usage and money
+    /// that are too old.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -308,6 +314,8 @@ impl Store {
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
             let days = "DELETE FROM records WHERE kind IN ('sessions', 'spent') AND key < ?1";
             transaction.execute(days, [numbered(before(DAYS) / 86_400_000)])?;
+            let usage = "DELETE FROM records WHERE kind = 'usage' AND substr(key, -20) < ?1";
+            transaction.execute(usage, [numbered(before(DAYS) / 86_400_000)])?;
             transaction.commit()
         })();
         pruned.map_err(|error| StoreError::of(file, &error))
@@ -348,6 +356,7 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
             let (flow, class, path) = (&tally.flow, tally.size_class, path.join(" "));
             ("sessions", format!("{} {flow} {arm} {class} {path}", numbered(*day)))
         }
+        Record::Usage(usage) => ("usage", format!("{} {}", usage.flow, numbered(usage.day))),
         Record::Spent(spent) => ("spent", numbered(spent.day)),
         Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
         Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
@@ -388,6 +397,10 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
         Record::FlowRemoved { .. } => {
             let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
             connection.prepare_cached(remove)?.execute([kind, &key])?;
+            // The keys of its usage: `!` is the character after the space.
+            let remove = "DELETE FROM records WHERE kind = 'usage' AND key > ?1 AND key < ?2";
+            let bounds = [format!("{key} "), format!("{key}!")];
+            connection.prepare_cached(remove)?.execute(bounds)?;
             return Ok(());
         }
         Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,

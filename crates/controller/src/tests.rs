@@ -16,6 +16,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tradewind_control::Invite;
+use tradewind_control::demand::Basis;
 use tradewind_control::message::{
     CONFIG_VERSION, Document, ErrorAnswer, JoinAnswer, JoinRequest, ProbeKind, ProbeOutcome,
     ProbeResult, Process, ProcessState, ProcessStatus, Report, ReportAnswer, SCHEMA_VERSION,
@@ -36,6 +37,7 @@ use crate::testing::TestFolder;
 use crate::view::{
     Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
     InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status, StatusProblem,
+    Usage,
 };
 use crate::{Client, ClientError};
 
@@ -586,6 +588,10 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     assert_eq!((status.flows_over_relays, status.hosts_well), (1, 2), "{status:?}");
     let view: FlowView = client.get("/v1/flows/backup").unwrap();
     assert_eq!(view.path[0].as_str(), "gcp:europe-north1-1");
+    assert_eq!((view.demand.basis, view.demand.per_day), (Basis::Declared, view.flow.per_day));
+    let usage: Usage = client.get("/v1/flows/backup/usage").unwrap();
+    assert_eq!((usage.flow.as_str(), usage.hours), ("backup", Vec::new()));
+    assert!(client.get::<Usage>("/v1/flows/none/usage").is_err());
     let explained: Explained = client.get("/v1/flows/backup/explain").unwrap();
     let explanation = &explained.explanation;
     assert!(explanation.is_over_relays && explanation.path.hosts == view.path, "{explanation:?}");

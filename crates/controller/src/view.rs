@@ -9,14 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use tradewind_control::SettingsRequest;
+use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
 use tradewind_control::gain::{FlowGain, RelayGain, Spending};
 use tradewind_control::import::Imported;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
-use tradewind_control::record::{AuditEntry, FlowRecord, Mode, PlanRecord, Role, Step};
+use tradewind_control::record::{AuditEntry, FlowRecord, HourUsage, Mode, PlanRecord, Role, Step};
 use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Bytes, HostId, Money, Ratio, SiteId};
+use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio, SiteId};
 
 use crate::changes::Kind;
 use crate::store::MeasuredOnce;
@@ -156,12 +157,25 @@ pub struct FlowView {
     /// The flow as it was declared.
     #[serde(flatten)]
     pub flow: FlowRecord,
+    /// The volume that it is expected to carry in a day: as declared, or as forecast.
+    pub demand: Demand,
     /// The hosts of its path now; empty: direct.
     pub path: Vec<HostId>,
     /// Seconds that a day's volume takes on that path, and directly; absent without a plan.
     pub seconds: Option<f64>,
     /// The same on the direct path.
     pub seconds_direct: Option<f64>,
+}
+
+/// What a flow carried in the last month.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The flow.
+    pub flow: FlowId,
+    /// The hours in which sessions ended, oldest first.
+    pub hours: Vec<HourUsage>,
 }
 
 /// The settings.

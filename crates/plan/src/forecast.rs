@@ -9,6 +9,8 @@
 //! [`regret()`] is the cost of a wrong forecast: it compares the true flows carried by the plan for
 //! the predicted ones, and over the relays that were set up for it, with the best plan for the true
 //! flows. [`past_period()`] makes such pairs of predicted and true flows from a log.
+//!
+//! [`next_value()`] forecasts one series alone, with a back-test of the forecasts themselves.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +21,14 @@ use crate::problem::Flow;
 
 mod as_planned;
 pub mod log;
+mod next;
 mod past;
 mod predictor;
 mod regret;
 
 pub use as_planned::AsPlanned;
 pub use log::{History, LogError, PastFlow, Series, parse_log};
+pub use next::{NextValue, next_value};
 pub use past::{PastPeriod, first_testable, past_period, with_flows};
 pub use predictor::Predictor;
 pub use regret::{Regret, RegretError, Values, regret, regret_by};

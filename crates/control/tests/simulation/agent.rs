@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::{
-    Arm, CONFIG_VERSION, Document, DocumentVersion, JoinRequest, PassiveLeg, Probe, ProbeKind,
+    Arm, CONFIG_VERSION, Document, DocumentVersion, FlowHour, JoinRequest, PassiveLeg, Probe, ProbeKind,
     ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SessionBatch,
     SessionTally, SignedDocument, Watched,
 };
@@ -202,7 +202,7 @@ impl Agent {
 
     /// Lets sessions of each flow of its gateway end: one over relays, if it has a path, and one
     /// directly.
-    pub(super) fn carry(&mut self, conditions: &Conditions, random: &mut Random) {
+    pub(super) fn carry(&mut self, at: u64, conditions: &Conditions, random: &mut Random) {
         let Some(config) = self.gateway.as_ref().filter(|_| self.pending.is_none()) else { return };
         let mut tallies = Vec::new();
         for forward in &config.forward {
@@ -232,7 +232,8 @@ impl Agent {
         }
         let (run, number) = self.run;
         self.run.1 += 1;
-        let batch = SessionBatch { run, number, tallies };
+        let hours = hours(&tallies, (world::START + at) / 3_600_000);
+        let batch = SessionBatch { run, number, tallies, hours };
         self.pending = Some(Pending { batch, taken: (u64::MAX, 0) });
     }
 
@@ -323,6 +324,19 @@ impl Agent {
             None => covers(&config.policy.destinations, to),
         }
     }
+}
+
+/// Returns the sessions of tallies by flow, all of one hour.
+fn hours(tallies: &[SessionTally], hour: u64) -> Vec<FlowHour> {
+    let mut hours: BTreeMap<&FlowId, FlowHour> = BTreeMap::new();
+    for tally in tallies {
+        let flow = tally.flow.clone();
+        let empty = FlowHour { flow, hour, sessions: 0, bytes: 0, concurrent: 1 };
+        let of_flow = hours.entry(&tally.flow).or_insert(empty);
+        of_flow.sessions += tally.sessions;
+        of_flow.bytes += tally.bytes();
+    }
+    hours.into_values().collect()
 }
 
 /// Returns the tally of one session, which goes up.

@@ -254,7 +254,7 @@ impl Simulation {
         if !agent.should_report(at) {
             return;
         }
-        agent.carry(&self.conditions, &mut self.random);
+        agent.carry(at, &self.conditions, &mut self.random);
         agent.sends(&self.server.state().flows);
         let event = agent.report(at, &self.conditions);
         if let Some(Answer::Reported(answer)) = self.event(at, &event) {
@@ -339,6 +339,11 @@ impl Simulation {
         };
         let has_gateway = self.agents.iter().any(|agent| is_trusted_gateway(&agent));
         assert!(least > 0 || !has_gateway, "seed {seed}");
+        // Hours have no more than days; a flow that was removed has its days alone.
+        let usage = self.server.state().usage.values().flat_map(BTreeMap::values).flatten();
+        let by_hour: u64 = usage.map(|hour| hour.sessions).sum();
+        assert!(by_hour <= counted, "seed {seed}: {by_hour} of {counted}");
+        assert!(by_hour > 0 || !has_gateway, "seed {seed}");
     }
 
     /// Checks that all that the operator was told to be done is so.

@@ -1,14 +1,16 @@
 //! Runs without faults, in which one thing is otherwise than measured or planned.
 
+use tradewind_control::demand::Basis;
 use tradewind_control::record::{AuditEntry, Mode};
 use tradewind_control::{Event, SettingsRequest, gain};
-use tradewind_units::Money;
+use tradewind_units::{Bytes, Money};
 
 use super::world::{Changed, Conditions, RELAYS};
 use super::{DAY, Simulation, store, world};
 
-/// Seconds until a plan with measured rates is in effect.
-const SETTLED: u64 = 240;
+/// Seconds until a plan with measured rates is in effect; with the first one a multiple of the
+/// planner's period, so that longer steps meet it.
+const SETTLED: u64 = 239;
 
 /// The leg between the relays of the best path.
 fn middle(rtt: f64, rate: f64, claimed: f64) -> Option<Changed> {
@@ -150,4 +152,52 @@ pub(crate) fn spent_budget_stops_all_until_the_next_day() {
     }
     assert!(spending(&scenario).budget > Money::ZERO);
     scenario.until(60, |scenario| !scenario.path().is_empty());
+}
+
+/// Demand that changes by hour, and is another than declared: the plan follows the forecast once
+/// there is one, and again when the demand grows, and else stays.
+pub(crate) fn demand_that_changes_by_hour_is_forecast() {
+    let mut scenario = Scenario::new(Conditions::default());
+    scenario.pass(SETTLED, 1);
+    let carry_days = |scenario: &mut Scenario, days: u64, times: u64| {
+        let until = scenario.at + days * DAY;
+        while scenario.at < until {
+            let hour = (scenario.at + world::START) / 3_600_000 % 24;
+            let bytes = if (8..18).contains(&hour) { 4_000_000 } else { 500_000 };
+            scenario.simulation.conditions.bytes = Some(bytes * times);
+            scenario.pass(120, 120);
+        }
+    };
+    let planned = |scenario: &Scenario| {
+        let state = scenario.simulation.server.state();
+        state.newest_plan().unwrap().demands[&world::flow(0, 0).id].clone()
+    };
+    let plans = |scenario: &Scenario| scenario.simulation.server.state().counters.next_plan;
+    carry_days(&mut scenario, 6, 1);
+    assert_eq!(planned(&scenario).basis, Basis::Declared);
+    carry_days(&mut scenario, 2, 1);
+    let (path, before) = (scenario.path(), planned(&scenario));
+    assert_eq!(before.basis, Basis::Forecast);
+    // A session over relays and one beside it, each other minute.
+    let day = 2 * 30 * (10 * 4_000_000 + 14 * 500_000);
+    let is_about = |volume: Bytes, day: u64| volume.as_u64().abs_diff(day) < day / 20;
+    assert!(path.len() == 2 && is_about(before.per_day, day), "{path:?}, {}", before.in_words());
+    let forecast = before.forecast.unwrap();
+    assert!(forecast.error_ratio < Some(0.05) && forecast.concurrent == 1, "{forecast:?}");
+    // The forecast stays, and so does the plan, through all hours of the day.
+    let made = plans(&scenario);
+    carry_days(&mut scenario, 2, 1);
+    assert_eq!((plans(&scenario), scenario.path()), (made, path));
+    carry_days(&mut scenario, 2, 3);
+    assert!(is_about(planned(&scenario).per_day, 3 * day), "{}", planned(&scenario).in_words());
+    // As the days grow, hour by hour, by more than a fifth each.
+    assert!((made + 1..made + 20).contains(&plans(&scenario)), "{}", plans(&scenario) - made);
+    // By hours and by days it is the same.
+    let state = scenario.simulation.server.state();
+    let by_hour = state.usage.values().flat_map(|days| days.values().flatten());
+    let by_day = state.sessions.values().flatten();
+    assert_eq!(
+        by_hour.map(|hour| hour.bytes).sum::<u64>(),
+        by_day.map(|tally| tally.bytes()).sum::<u64>()
+    );
 }

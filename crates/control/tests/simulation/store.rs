@@ -103,6 +103,8 @@ impl Server {
         let record: Record = serde_json::from_str(&text).unwrap();
         if let Record::FlowRemoved { flow } = &record {
             self.table.remove(&format!("flow {flow}"));
+            let usage = format!("usage {flow} ");
+            self.table.retain(|key, _| !key.starts_with(&usage));
             return;
         }
         self.table.insert(key(&record), record);
@@ -139,6 +141,7 @@ fn key(record: &Record) -> String {
         Record::Sessions(DaySessions { day, tally }) => {
             format!("sessions {day:09} {} {:?}", tally.flow, tally.key())
         }
+        Record::Usage(usage) => format!("usage {} {:09}", usage.flow, usage.day),
         Record::Spent(spent) => format!("spent {:09}", spent.day),
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
         Record::FlowRemoved { .. }

@@ -62,6 +62,11 @@ pub(super) async fn flow(State(shared): State<Shared>, Path(id): Path<String>) -
     answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
 }
 
+pub(super) async fn usage(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+    let id: FlowId = named(&id)?;
+    answer::ok(&shared.engine.read(move |controller| show::usage(controller, &id)).await?)
+}
+
 pub(super) async fn explain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
     let id: FlowId = named(&id)?;
     answer::ok(&shared.engine.read(move |controller| show::explained(controller, &id)).await?)

@@ -14,6 +14,7 @@ use crate::answer::{self, Answered};
 use crate::view::{
     Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts, ImportRequest,
     InviteAnswer, InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+    Usage,
 };
 
 /// The place of schemas in the document.
@@ -87,6 +88,12 @@ fn routes() -> Vec<Route> {
             "Remove a flow",
             delete(handlers::remove_flow),
         ),
+        get_of(
+            "/v1/flows/{id}/usage",
+            "What a flow carried in each hour of the last month",
+            get(handlers::usage),
+        )
+        .answers::<Usage>(),
         get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
             .answers::<Explained>(),
         Route {

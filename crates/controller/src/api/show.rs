@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use tradewind_control::message::{CONFIG_VERSION, ProcessState};
 use tradewind_control::record::{FlowRecord, Host, Role};
-use tradewind_control::{Controller, Refusal, State, gain};
+use tradewind_control::{Controller, Refusal, State, forecast, gain};
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{FlowId, HostId, Money, UnitError, one_line};
+use tradewind_units::{FlowId, HostId, Money, Timestamp, UnitError, one_line};
 
 use crate::engine::millis;
 use crate::host_state::host_state;
 use crate::view::{
     Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, PlanView, SCHEMA_VERSION,
-    SettingsView, Status, StatusProblem,
+    SettingsView, Status, StatusProblem, Usage,
 };
 
 pub(super) fn hosts(controller: &Controller) -> Hosts {
@@ -55,8 +55,20 @@ pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Ref
     flow.map(|flow| FlowViews::new(controller).of(flow)).ok_or_else(none)
 }
 
-/// The paths that flows take now.
+pub(super) fn usage(controller: &Controller, id: &FlowId) -> Result<Usage, Refusal> {
+    let state = controller.state();
+    if !state.flows.contains_key(id) {
+        return Err(Refusal::NotFound(format!("there is no flow `{id}`")));
+    }
+    let days = state.usage.get(id).into_iter().flat_map(BTreeMap::values);
+    let hours = days.flatten().copied().collect();
+    Ok(Usage { schema_version: SCHEMA_VERSION, flow: id.clone(), hours })
+}
+
+/// The paths that flows take now, and what they are expected to carry.
 struct FlowViews<'a> {
+    state: &'a State,
+    now: Timestamp,
     paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
     planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,
 }
@@ -65,8 +77,11 @@ impl<'a> FlowViews<'a> {
     fn new(controller: &'a Controller) -> Self {
         let plan = controller.state().plan_in_effect();
         let planned = plan.into_iter().flat_map(|plan| &plan.plan.flows);
+        let now = unix_now();
         Self {
-            paths: controller.paths_in_effect(unix_now()),
+            state: controller.state(),
+            now,
+            paths: controller.paths_in_effect(now),
             planned: planned.map(|planned| (&planned.id, planned)).collect(),
         }
     }
@@ -80,6 +95,7 @@ impl<'a> FlowViews<'a> {
         let seconds = if path.is_empty() { direct } else { over_path };
         FlowView {
             flow: flow.clone(),
+            demand: forecast::demand(self.state, millis(self.now), flow),
             path,
             seconds: seconds.map(|fct| fct.as_secs_f64()),
             seconds_direct: direct.map(|fct| fct.as_secs_f64()),

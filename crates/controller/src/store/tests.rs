@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use tradewind_control::message::{Arm, Document, DocumentVersion, SessionTally};
 use tradewind_control::record::{
-    BatchTaken, Counters, DaySessions, FlowRecord, PlanRecord, Rollout, Seen,
+    BatchTaken, Counters, DaySessions, DayUsage, FlowRecord, HourUsage, PlanRecord, Rollout, Seen,
     Settings as OperatorSettings, Spent, Step,
 };
 use tradewind_model::measurement::{RateSummary, RttSummary};
@@ -35,6 +35,7 @@ fn plan(number: u64) -> Record {
         hosts: std::collections::BTreeMap::new(),
         usd_per_day: Money::ZERO,
         flows: Vec::new(),
+        demands: std::collections::BTreeMap::new(),
         rests_on: Vec::new(),
         measurements: Vec::new(),
         measurements_in_effect: Vec::new(),
@@ -496,4 +497,32 @@ fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
         store.connection.query_row(query, [kind], |row| row.get(0)).unwrap()
     };
     assert_eq!((count("sessions"), count("spent")), (2 * 401, 401));
+}
+
+#[test]
+fn usage_is_read_of_a_month_and_kept_for_thirteen_or_until_its_flow_ends() {
+    const DAY_MS: u64 = 86_400_000;
+    let place = TestFolder::new("usage");
+    let file = place.path().join("store.db");
+    let usage = |flow: &str, day: u64| {
+        let hour = HourUsage { hour: day * 24 + 3, sessions: 2, bytes: 1 << 53, concurrent: 1 };
+        Record::Usage(DayUsage { flow: flow.parse().unwrap(), day, hours: vec![hour] })
+    };
+    let mut store = Store::open(&file).unwrap();
+    for day in 1..=450 {
+        let records = [usage("a", day), usage("a-b", day), usage("a.b", day)];
+        store.append(day * DAY_MS, &records).unwrap();
+    }
+    let read = |store: &Store| -> Vec<Record> {
+        let records = store.records().unwrap();
+        records.into_iter().filter(|record| matches!(record, Record::Usage(_))).collect()
+    };
+    let month = |flow: &str| (420..=450).map(|day| usage(flow, day)).collect::<Vec<_>>();
+    assert_eq!(read(&store), [month("a"), month("a-b"), month("a.b")].concat());
+    store.append(450 * DAY_MS, &[Record::FlowRemoved { flow: "a".parse().unwrap() }]).unwrap();
+    assert_eq!(read(&store), [month("a-b"), month("a.b")].concat());
+    store.prune(450 * DAY_MS, &BTreeSet::new()).unwrap();
+    let count = "SELECT count(*) FROM records WHERE kind = 'usage'";
+    let count: u64 = store.connection.query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 2 * 401);
 }
