@@ -110,7 +110,7 @@ fn listen(client: &Client, told: &mut Told, is_away: &mut bool) -> anyhow::Resul
     // The first event names all kinds, and so says nothing.
     let mut is_first = true;
     loop {
-        let change = events.next()?;
+        let change = events.wait()?;
         if is_first && *is_away {
             output::complain("the controller is back");
             *is_away = false;

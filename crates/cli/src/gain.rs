@@ -78,6 +78,7 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
             "other",
             "failed",
             "of them over relays",
+            "cost $",
         ];
         table::print(&heading, &rows, 2)?;
         let rows: Vec<Vec<String>> = gain.flows.iter().map(flow_row).collect();
@@ -95,8 +96,8 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
 }
 
 /// The heading of the gain of flows.
-const HEADING: [&str; 7] =
-    ["day", "flow", "speedup (95 %)", "predicted", "saved s (95 %)", "cost $", "$ a second"];
+const HEADING: [&str; 6] =
+    ["day", "flow", "speedup (95 %)", "predicted", "saved s (95 %)", "$ a second"];
 
 fn sessions_row(gain: &FlowGain) -> Vec<String> {
     vec![
@@ -108,6 +109,7 @@ fn sessions_row(gain: &FlowGain) -> Vec<String> {
         gain.other_sessions.to_string(),
         gain.failed_sessions.to_string(),
         gain.overlay_failed_sessions.to_string(),
+        format!("{:.2}", gain.cost.as_usd()),
     ]
 }
 
@@ -115,13 +117,13 @@ fn flow_row(gain: &FlowGain) -> Vec<String> {
     let optional = |number: Option<f64>, digits| {
         number.map_or(String::new(), |number| format!("{number:.digits$}"))
     };
+    let is_long = gain.seconds_saved.is_some_and(|saved| saved.value.abs() >= 1000.0);
     vec![
         day(gain.day),
         gain.flow.to_string(),
         estimate(gain.speedup, 2),
         optional(gain.speedup_predicted, 2),
-        estimate(gain.seconds_saved, 1),
-        format!("{:.2}", gain.cost.as_usd()),
+        estimate(gain.seconds_saved, if is_long { 0 } else { 1 }),
         optional(gain.usd_per_second_saved, 6),
     ]
 }

@@ -53,8 +53,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, no plan, or no controller answers, 2 wrong usage or a \
-     bad file (problem, configuration, key; not what the host lacks, as a free port), 3 an \
+    after_help = "Exit codes: 0 done, 1 failed, no plan, or no controller answers, 2 wrong usage \
+     or a bad file (problem, configuration, key; not what the host lacks, as a free port), 3 an \
      experiment on the lab was invalid (the demo only with --strict), doctor misses something \
      needed, or status shows a problem."
 )]
@@ -148,9 +148,9 @@ enum Command {
     Measure(measure::MeasureArgs),
     /// Pack what helps to find a fault into an archive, without secrets
     ///
-    /// Versions, facts of this kernel, and answers of the controller: its state, hosts, flows, plan,
-    /// gain, measurements, audit log and metrics, and the known keys of its configuration. Works
-    /// without a controller too, with what is there.
+    /// Versions, facts of this kernel, and answers of the controller: its state, hosts, flows,
+    /// newest plan, gain, measurements, audit log and metrics, and the known keys of its
+    /// configuration. Works without a controller too, with what is there.
     Bundle(bundle::BundleArgs),
     /// Show why a flow takes its path, and what the others would have cost and gained
     ///

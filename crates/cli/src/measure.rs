@@ -1,6 +1,7 @@
 //! `tradewind measure`: what is measured of the legs of an overlay, and measurements of others.
 
 mod atlas;
+mod given;
 mod import;
 mod iperf3;
 mod pings;

@@ -8,7 +8,7 @@ use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Plan;
 use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
 
-use crate::import::Imported;
+use crate::imported::Imported;
 use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::record::{FlowRecord, Mode, Record, Role};

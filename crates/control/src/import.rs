@@ -3,65 +3,20 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
 use tradewind_units::{Bandwidth, Duration, Ratio, SiteId, UnitError, time};
 
 use crate::draft::{Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
+use crate::imported::{Imported, ImportedRate, ImportedRtt, MOST_IMPORTED};
 use crate::record::{RateTest, Record};
 use crate::schedule;
 use crate::state::State;
 
-/// Most measurements of one import. Chosen: a few hundred kilobytes; larger files come in parts.
-pub const MOST_IMPORTED: usize = 1000;
 /// Longest time in the future that is taken for another clock's error. Chosen.
 const CLOCK_ERROR: Duration = Duration::from_secs(300);
 /// Most places that a refusal names. Chosen: a line.
 const MOST_NAMED: usize = 8;
-
-/// A measurement of one leg that others made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Imported {
-    /// The sender.
-    pub from: SiteId,
-    /// The receiver.
-    pub to: SiteId,
-    /// Time when it was made, in milliseconds since the Unix epoch.
-    pub unix_ms: u64,
-    /// Round-trip times; absent: those that are known stay.
-    pub rtt: Option<ImportedRtt>,
-    /// The rate; absent: the one that is known stays.
-    pub rate: Option<ImportedRate>,
-}
-
-/// Round-trip times that others measured, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportedRtt {
-    /// The least.
-    pub min_ms: f64,
-    /// The median.
-    pub median_ms: f64,
-    /// From the 10th to the 90th percentile.
-    pub spread_ms: f64,
-    /// Probes that were answered.
-    pub samples: u32,
-}
-
-/// A rate that others measured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportedRate {
-    /// The rate of all connections together, in Mbit/s.
-    pub rate_mbps: f64,
-    /// The connections.
-    pub connections: u32,
-    /// Share of segments that were sent again, if that is known.
-    pub retransmitted: Option<f64>,
-}
 
 /// Takes measurements in: all of them or none.
 pub(crate) fn import(draft: &mut Draft, all: &[Imported]) -> Result<Answer, Refusal> {

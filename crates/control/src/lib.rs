@@ -18,7 +18,8 @@
 //! | `enrolment` | how hosts join |
 //! | `operator` | what the operator declares |
 //! | `reports` | what hosts report |
-//! | [`mod@import`] | measurements that others made |
+//! | [`imported`] | the form of measurements that others made |
+//! | `import` | how these are taken in |
 //! | `sessions` | sessions that gateways report, added up by day |
 //! | `usage` | the same by flow and hour |
 //! | [`forecast`] | forecasts of what flows carry, and their back-test |
@@ -50,7 +51,8 @@ pub mod event;
 pub mod explain;
 pub mod forecast;
 pub mod gain;
-pub mod import;
+mod import;
+pub mod imported;
 mod index;
 pub mod invite;
 pub mod knowledge;

@@ -247,7 +247,7 @@ impl Events<'_> {
     ///
     /// # Errors
     /// When the connection ends, or nothing comes for longer than the controller is silent.
-    pub fn next(&mut self) -> Result<Change, ClientError> {
+    pub fn wait(&mut self) -> Result<Change, ClientError> {
         loop {
             if let Some(data) = self.data() {
                 return self.client.parsed(&data);

@@ -12,7 +12,7 @@ pub use tradewind_control::SettingsRequest;
 use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
 use tradewind_control::gain::{FlowGain, RelayGain, Spending};
-use tradewind_control::import::Imported;
+use tradewind_control::imported::Imported;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
 use tradewind_control::record::{AuditEntry, FlowRecord, HourUsage, Mode, PlanRecord, Role, Step};
 use tradewind_grant::{Destination, PublicIdentity};
@@ -309,7 +309,7 @@ pub struct History {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
-    /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::import::MOST_IMPORTED).
+    /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::imported::MOST_IMPORTED).
     pub measurements: Vec<Imported>,
 }
 

@@ -31,7 +31,7 @@ const LEAST_WIDTH: u16 = 20;
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
-/// Returns what [`print`] prints where the terminal has this width, or none.
+/// Returns what [`print()`] prints where the terminal has this width, or none.
 #[must_use]
 pub fn text<H: AsRef<str>>(
     heading: &[H],

@@ -1,9 +1,9 @@
 //! Results of ping measurements of RIPE Atlas: JSON, as a list or an object a line.
 
 use serde_json::Value;
-use tradewind_control::import::Imported;
+use tradewind_control::imported::Imported;
 
-use super::import::{Given, summary};
+use super::given::{Given, summary};
 
 /// Reads the results of one probe; those without a reply are left out.
 pub(super) fn read(text: &str, given: &Given) -> Result<Vec<Imported>, String> {
@@ -46,7 +46,7 @@ fn results(text: &str) -> Result<Vec<Value>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::import::tests::given;
+    use super::super::given::tests::given;
     use super::*;
 
     /// As documented for firmware 5080 and later; the figures are made up.

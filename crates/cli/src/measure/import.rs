@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tradewind_control::import::{Imported, ImportedRtt, MOST_IMPORTED};
+use tradewind_control::imported::{Imported, MOST_IMPORTED};
 use tradewind_controller::view::{ImportRequest, Measurements};
 use tradewind_grant::date::from_date;
-use tradewind_probe::statistics::{ascending, quantile};
 use tradewind_units::{SiteId, UnitError};
 
+use super::given::Given;
 use super::{atlas, iperf3, pings, tables};
 use crate::controller::access::ControllerArgs;
 use crate::output::{self, BadFile, Outcome, read_text};
@@ -18,7 +18,7 @@ use crate::output::{self, BadFile, Outcome, read_text};
 pub(crate) struct ImportArgs {
     /// The file
     file: PathBuf,
-    /// What wrote it
+    /// The program or service that wrote it
     #[arg(long, value_enum)]
     format: ImportFormat,
     /// The place that measured; with iperf3, the one that sent
@@ -34,7 +34,7 @@ pub(crate) struct ImportArgs {
     controller: ControllerArgs,
 }
 
-/// What wrote a file.
+/// The program or service that wrote a file.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ImportFormat {
     /// A table with columns as `tradewind measure export` prints them
@@ -47,27 +47,6 @@ enum ImportFormat {
     Fping,
     /// Results of a ping measurement of RIPE Atlas, of one probe
     RipeAtlas,
-}
-
-/// The ends of a leg, and the time of a measurement that has none of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Given {
-    pub(super) ends: Option<(SiteId, SiteId)>,
-    pub(super) at: Option<u64>,
-}
-
-impl Given {
-    /// Returns the ends, which only tables hold themselves.
-    pub(super) fn ends(&self) -> Result<(SiteId, SiteId), String> {
-        let none = || "holds no places: name them by --from and --to".to_owned();
-        self.ends.clone().ok_or_else(none)
-    }
-
-    /// Returns the time of a measurement: the one that `--at` names, or its own.
-    pub(super) fn time(&self, own: Option<u64>, hint: &str) -> Result<u64, String> {
-        let none = || format!("holds no time: {hint}, or name it by --at 2026-11-27T13:00:00Z");
-        self.at.or(own).ok_or_else(none)
-    }
 }
 
 /// Reads a time with its zone; returns milliseconds since the Unix epoch.
@@ -125,33 +104,9 @@ fn read(format: ImportFormat, text: &str, given: &Given) -> Result<Vec<Imported>
     }
 }
 
-/// Returns the summary of round-trip times, in milliseconds; `None` if there are none.
-pub(super) fn summary(times: Vec<f64>) -> Option<ImportedRtt> {
-    let sorted = ascending(times);
-    Some(ImportedRtt {
-        min_ms: *sorted.first()?,
-        median_ms: quantile(&sorted, 0.5)?,
-        spread_ms: quantile(&sorted, 0.9)? - quantile(&sorted, 0.1)?,
-        samples: u32::try_from(sorted.len()).unwrap_or(u32::MAX),
-    })
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// Returns two places, and no time.
-    pub(in crate::measure) fn given() -> Given {
-        let site = |name: &str| SiteId::new(name).unwrap();
-        Given { ends: Some((site("office"), site("plant"))), at: None }
-    }
-
-    #[test]
-    fn summaries_have_the_spread_of_the_middle_eight_tenths() {
-        let rtt = summary((0..=10).map(f64::from).rev().collect()).unwrap();
-        assert_eq!((rtt.min_ms, rtt.median_ms, rtt.spread_ms, rtt.samples), (0.0, 5.0, 8.0, 11));
-        assert_eq!(summary(Vec::new()), None);
-    }
 
     #[test]
     fn times_need_a_zone() {

@@ -1,9 +1,9 @@
 //! `iperf3 --json`: the rate of a TCP test, and the round trips of its sender.
 
 use serde_json::Value;
-use tradewind_control::import::{Imported, ImportedRate};
+use tradewind_control::imported::{Imported, ImportedRate};
 
-use super::import::{Given, summary};
+use super::given::{Given, summary};
 
 /// Reads a test. With `--reverse` the server sends, and round trips are not told.
 pub(super) fn read(text: &str, given: &Given) -> Result<Imported, String> {
@@ -64,7 +64,7 @@ fn number(test: &Value, key: &str) -> Result<f64, String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::import::tests::given;
+    use super::super::given::tests::given;
     use super::*;
 
     /// The keys that are read, as iperf 3.12 writes them.

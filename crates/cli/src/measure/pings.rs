@@ -1,8 +1,8 @@
 //! Output of `ping` and `fping`: the round-trip time of each reply.
 
-use tradewind_control::import::Imported;
+use tradewind_control::imported::Imported;
 
-use super::import::{Given, summary};
+use super::given::{Given, summary};
 
 /// Replies, in milliseconds, and the time of the last one if the lines have it.
 #[derive(Default)]
@@ -118,7 +118,7 @@ fn millis(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::import::tests::given;
+    use super::super::given::tests::given;
     use super::*;
 
     /// As iputils 20221126 prints it.

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use tradewind_control::import::{Imported, ImportedRate, ImportedRtt};
+use tradewind_control::imported::{Imported, ImportedRate, ImportedRtt};
 use tradewind_units::shown;
 
 use super::COLUMNS;
-use super::import::Given;
+use super::given::Given;
 
 /// Reads a table: a heading of these columns in any order, then a row for each measurement. The
 /// places and the time may be given instead, and `method` is not read: it becomes `imported`.
@@ -79,7 +79,7 @@ impl Row<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::import::tests::given;
+    use super::super::given::tests::given;
     use super::*;
 
     #[test]

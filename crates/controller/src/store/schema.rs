@@ -20,7 +20,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE TABLE measured (
         unix_ms INTEGER NOT NULL, source TEXT NOT NULL, destination TEXT NOT NULL,
         rtt_min_ms REAL NOT NULL, rtt_median_ms REAL NOT NULL, rate_mbps REAL,
-        connections INTEGER, rtt_spread_ms REAL NOT NULL, method TEXT NOT NULL
+        connections INTEGER
     );
     CREATE INDEX measured_legs ON measured (source, destination, unix_ms);
     CREATE INDEX measured_times ON measured (unix_ms);
@@ -29,6 +29,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "
     ALTER TABLE records ADD COLUMN sum INTEGER;
     ALTER TABLE audit ADD COLUMN sum INTEGER;
+    ALTER TABLE measured ADD COLUMN rtt_spread_ms REAL NOT NULL DEFAULT 0;
+    ALTER TABLE measured ADD COLUMN method TEXT NOT NULL DEFAULT 'tcp';
 ",
 ];
 

@@ -169,7 +169,7 @@ fn history_holds_a_week() {
     assert_eq!((between.unix_ms, between.method), (day + 1, Method::Imported), "by its own time");
     assert_eq!((between.rtt_spread_ms, between.rate_mbps), (3.0, Some(100.0)));
     assert_eq!(store.records().unwrap(), [measurement(20)], "the newest stays so");
-    store.prune(8 * day + 1, &BTreeSet::new()).unwrap();
+    store.prune(8 * day + 2, &BTreeSet::new()).unwrap();
     assert_eq!(history(&store), [(2, 20.0)]);
 }
 
