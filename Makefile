@@ -9,13 +9,16 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-docs setup-lint setup-release setup-bench build build-papers demo test test-long test-lab lint docs reference release bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-web setup-docs setup-lint setup-release setup-bench build web test-web build-papers demo test test-long test-lab lint docs reference release bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: ## install what building and running needs: Debian packages, the Rust toolchain
 	@scripts/setup.sh build
+
+setup-web:
+	@scripts/setup.sh web
 
 setup-docs: setup
 	@scripts/setup.sh docs
@@ -29,9 +32,27 @@ setup-release: setup
 setup-bench: setup
 	@scripts/setup.sh bench
 
-build: setup ## build the binary `tradewind`
+build: setup $(if $(shell command -v npm),web/dist/index.html) ## build the binary `tradewind`, with the dashboard where npm is there
 	$(CARGO) build --locked --release -p tradewind
 	@echo "built $(TRADEWIND)"
+
+# The dashboard's files, which the binary holds.
+WEB_SOURCES := $(shell find web/src web/index.html web/*.ts web/*.js web/*.json -type f 2>/dev/null)
+web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
+	cd web && npm run --silent build
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	cd web && npm ci
+	@touch $@
+
+web: setup-web ## build the dashboard, after a check of its types and its unit tests
+	cd web && npm ci && npm run check && npm test && npm run build
+
+# Where it leaves pictures of the pages; those of the docs are in docs/how-to.
+SCREENSHOTS ?= $(TARGET_DIR)
+test-web: build ## the dashboard in Chromium: over a large overlay that is made up, and a real one in the lab
+	@scripts/setup.sh test-web
+	cd web && npm run --silent e2e -- $(abspath $(TRADEWIND)) $(abspath $(SCREENSHOTS))
 
 build-papers: setup ## build `tradewind-papers` (the papers' experiments) and `tradewind`, which it starts
 	$(CARGO) build --locked --release -p tradewind -p tradewind-papers
@@ -106,3 +127,4 @@ fuzz: setup ## fuzz every parser of foreign input and the packet machines, FUZZ_
 
 clean: ## remove what was built
 	$(CARGO) clean
+	rm -rf web/node_modules web/dist/assets web/dist/index.html

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that, for one purpose: build, docs, lint, release, bench or fuzz.
+# Installs what is missing, and only that, for one purpose: build, web, test-web, docs, lint,
+# release, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -90,8 +91,19 @@ debian nft nftables
 highs
 rust
 
+# The dashboard's tools are npm packages, which `npm ci` fetches.
+node() {
+  debian node nodejs
+  debian npm npm
+}
+
 case $purpose in
   build) ;;
+  web) node ;;
+  test-web)
+    node
+    debian python3 python3
+    debian chromium chromium fonts-dejavu-core ;;
   docs) book ;;
   lint)
     cargo_tool cargo-deny cargo-deny
@@ -110,5 +122,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, docs, lint, release, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, bench or fuzz"; exit 2 ;;
 esac

@@ -27,7 +27,10 @@ const LAYERS: &[(u8, &[&str])] = &[
         ],
     ),
     (2, &["net", "telemetry"]),
-    (3, &["output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"]),
+    (
+        3,
+        &["dashboard", "output", "stream", "relay", "gateway", "node", "probe", "jumpstart-daemon"],
+    ),
     (4, &["lab", "agent"]),
     (5, &["demo", "controller"]),
     (6, &["cli"]),

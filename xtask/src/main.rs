@@ -132,8 +132,11 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
+/// The folders of build results and of others' packages.
+const NOT_OURS: [&str; 2] = ["target", "node_modules"];
+
 /// Returns all files under `root` whose names end with `extension`, relative to it, sorted; without
-/// build results and hidden folders.
+/// those of hidden folders and [`NOT_OURS`].
 fn files_with(extension: &str, root: &Path) -> Result<Vec<String>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -143,7 +146,7 @@ fn files_with(extension: &str, root: &Path) -> Result<Vec<String>, String> {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let kind = entry.file_type().map_err(failed)?;
-            if kind.is_dir() && name != "target" && !name.starts_with('.') {
+            if kind.is_dir() && !NOT_OURS.contains(&name.as_str()) && !name.starts_with('.') {
                 folders.push(entry.path());
             } else if kind.is_file() && name.ends_with(extension) {
                 let path = entry.path();

@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tradewind_control::Ceiling;
 use tradewind_control::message::{
-    CONFIG_VERSION, Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument, Report,
-    ReportAnswer, SCHEMA_VERSION, SignedDocument,
+    CONFIG_VERSION, Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument,
+    Report, ReportAnswer, SCHEMA_VERSION, SignedDocument,
 };
 use tradewind_stream::connection::Tls;
 use tradewind_units::Duration;

@@ -108,7 +108,7 @@ fn show(flows: &Flows) -> anyhow::Result<()> {
         return output::line("no flows: `tradewind flow add` declares one");
     }
     let row = |view: &FlowView| {
-        let FlowView { flow, demand, path, seconds, seconds_direct } = view;
+        let FlowView { flow, demand, path, seconds, seconds_direct, .. } = view;
         let hops: Vec<&str> = path.iter().map(tradewind_units::HostId::as_str).collect();
         let path = if hops.is_empty() { "direct".to_owned() } else { hops.join(" > ") };
         let optional = |seconds: &Option<f64>| seconds.map_or(String::new(), |s| format!("{s:.1}"));

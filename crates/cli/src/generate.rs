@@ -1,6 +1,6 @@
 //! `tradewind generate`: shell completions, manual pages and the reference of commands, made of the
 //! definitions that parse the command line, and the reference of configurations, made of the types
-//! that parse the files.
+//! that parse the files; and the API's own document.
 
 mod keys;
 
@@ -33,6 +33,8 @@ pub(crate) enum GenerateCommand {
         /// The folder, which is made if it is not there
         folder: PathBuf,
     },
+    /// Print the OpenAPI document of the controller's API, as `GET /v1/openapi.json` does
+    Openapi,
     /// Write the reference of commands and configurations in Markdown (docs/reference)
     Reference {
         /// The folder, which is made if it is not there
@@ -53,6 +55,7 @@ pub(crate) fn run(asked: GenerateCommand, mut whole: Command) -> Outcome {
             clap_mangen::generate_to(whole, &folder)
                 .with_context(|| folder.display().to_string())?;
         }
+        GenerateCommand::Openapi => output::json(&tradewind_controller::openapi())?,
         GenerateCommand::Reference { folder } => {
             fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
             let commands = ("commands.md", reference(whole));

@@ -11,6 +11,7 @@ mod bundle;
 mod config;
 mod controller;
 mod cost;
+mod dashboard;
 mod demo;
 mod doctor;
 mod events;
@@ -106,6 +107,11 @@ enum Command {
     /// Run the controller of an overlay (docs/how-to/overlay.md)
     #[command(subcommand)]
     Controller(controller::ControllerCommand),
+    /// Print the address of the dashboard, with the token that it asks for
+    ///
+    /// The token is behind `#`, which browsers send to nobody; the page takes it out of the address
+    /// at once (docs/how-to/dashboard.md).
+    Dashboard(dashboard::DashboardArgs),
     /// Make the line by which a host joins the overlay of a controller
     Invite(invite::InviteArgs),
     /// Show the hosts of an overlay
@@ -174,7 +180,7 @@ enum Command {
     Config(config::ConfigCommand),
     Route(route::RouteArgs),
     Forecast(forecast::ForecastArgs),
-    /// Make shell completions, manual pages, or the reference of the commands
+    /// Make shell completions, manual pages, the reference of the commands, or that of the API
     #[command(subcommand)]
     Generate(generate::GenerateCommand),
 }
@@ -199,6 +205,7 @@ fn main() -> ExitCode {
         Command::Password => password::run(),
         Command::Grant(command) => grant::run(command),
         Command::Controller(command) => controller::run(command),
+        Command::Dashboard(args) => dashboard::run(&args),
         Command::Invite(args) => invite::run(&args),
         Command::Hosts(args) => hosts::list(&args),
         Command::Host(command) => hosts::run(&command),

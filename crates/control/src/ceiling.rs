@@ -1,8 +1,8 @@
 //! The ceiling of a host: the most that its owner allows any controller. The agent refuses a
 //! document beyond it, so that a stolen controller makes no open relay of the host.
 //!
-//! Probes stay below it, too: they go to addresses that the host may dial anyway, and are bounded in
-//! time and connections.
+//! Probes stay below it, too: they go to addresses that the host may dial anyway, and are
+//! bounded in time and connections.
 //!
 //! Whatever the ceiling says, a document never leads outside the folder of its processes: keys and
 //! files are in it, logs go to the agent alone, metrics stay on the host, and no process runs as

@@ -10,7 +10,8 @@ use crate::prices;
 use crate::record::{Host, PlanRecord, Record, Spent};
 use crate::state::State;
 
-/// Most that the traffic of a day counts for, and rate tests, in dollars. Chosen: below what [`Money`] can be.
+/// Most that the traffic of a day counts for, and its rate tests, in dollars. Chosen: below what
+/// [`Money`] can be.
 const MOST_USD: f64 = 1e8;
 
 /// Counts the time of machines since it was counted last. Those that run relays now are taken to

@@ -230,10 +230,8 @@ fn excuse(draft: &mut Draft) -> bool {
             taken.excused_unix_ms = Some(now);
         }
         draft.push(Record::TakenBack(known));
-        let path = shown(&path);
-        let said = format!(
-            "gives flow {flow} its path {path} back: direct sessions take {speedup:.1} times as long"
-        );
+        let (path, times) = (shown(&path), format!("{speedup:.1} times as long"));
+        let said = format!("gives flow {flow} its path {path} back: direct sessions take {times}");
         draft.audit(CONTROLLER, said);
     }
     has_excused

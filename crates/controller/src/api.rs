@@ -1,12 +1,14 @@
 //! The operators' API, on loopback: its routes are in `routes`, their bodies in [`crate::view`].
 //!
 //! A request shows a token, and names the API by an address or `localhost`: no page of a foreign
-//! site reaches it under its own name (DNS rebinding), and none that a browser sends for a page
-//! (with `Origin`) is answered.
+//! site reaches it under its own name (DNS rebinding), and none that a browser sends for a page of
+//! another site (with its `Origin`) is answered. The files of the dashboard need no token.
 
 mod events;
 mod guard;
 mod handlers;
+mod page;
+mod places;
 mod routes;
 mod show;
 
@@ -25,6 +27,7 @@ use crate::listener;
 use crate::planning::Planner;
 
 pub(crate) use guard::Tokens;
+pub use routes::document;
 
 /// Most connections at once. Chosen: several people and their tools.
 const MOST_CONNECTIONS: usize = 256;
@@ -67,6 +70,8 @@ fn router(shared: Shared, tokens: Tokens) -> Router {
     routes::router()
         .fallback(answer::not_found)
         .method_not_allowed_fallback(answer::not_allowed)
-        .layer(middleware::from_fn_with_state(tokens, guard::check))
+        .layer(middleware::from_fn_with_state(tokens, guard::check_token))
+        .layer(middleware::from_fn(page::serve))
+        .layer(middleware::from_fn(guard::check_source))
         .with_state(shared)
 }

@@ -40,6 +40,7 @@ mod testing;
 mod tests;
 pub mod view;
 
+pub use api::document as openapi;
 pub use client::{Client, ClientError};
 pub use error::ControllerError;
 pub use folder::Folder;

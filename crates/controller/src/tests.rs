@@ -2,6 +2,7 @@
 //! [`Client`] and by hand.
 
 mod observing;
+mod origins;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +17,6 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tradewind_control::Invite;
-use tradewind_control::demand::Basis;
 use tradewind_control::message::{
     CONFIG_VERSION, Document, ErrorAnswer, JoinAnswer, JoinRequest, ProbeKind, ProbeOutcome,
     ProbeResult, Process, ProcessState, ProcessStatus, Report, ReportAnswer, SCHEMA_VERSION,
@@ -36,8 +36,8 @@ use crate::store;
 use crate::testing::TestFolder;
 use crate::view::{
     Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
-    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status, StatusProblem,
-    Usage,
+    InviteRequest, Measurements, Places, PlanView, SettingsRequest, SettingsView, Status,
+    StatusProblem,
 };
 use crate::{Client, ClientError};
 
@@ -360,36 +360,6 @@ fn only_operators_change_things() {
 }
 
 #[test]
-fn foreign_requests_are_refused() {
-    let place = TestFolder::new("foreign");
-    let running = Running::new(&place);
-    let token = running.folder.admin().unwrap().token;
-    let token = token.secret();
-    let ask = |headers: &str| {
-        running.raw(&format!("GET /v1/status HTTP/1.1\r\nConnection: close\r\n{headers}\r\n")).0
-    };
-    let bearer = format!("Authorization: Bearer {token}\r\n");
-    for host in ["localhost:7441", "127.0.0.1", "[::1]:7441", "LOCALHOST"] {
-        assert_eq!(ask(&format!("Host: {host}\r\n{bearer}")), "HTTP/1.1 200 OK", "{host}");
-    }
-    let forbidden = "HTTP/1.1 403 Forbidden";
-    for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
-        let status = ask(&format!("Host: {host}\r\n{bearer}"));
-        assert!(status == forbidden || status.contains("400"), "{host}: {status}");
-    }
-    assert_eq!(ask(&format!("Host: localhost\r\nHost: evil.example\r\n{bearer}")), forbidden);
-    assert_eq!(ask(&bearer), forbidden);
-    let origin = "Origin: http://localhost:7441\r\n";
-    assert_eq!(ask(&format!("Host: localhost\r\n{origin}{bearer}")), forbidden);
-    let unknown = "HTTP/1.1 401 Unauthorized";
-    assert_eq!(ask("Host: localhost\r\n"), unknown);
-    for wrong in ["Bearer x", "Bearer ", "Basic eDp5", &format!("bearer {token}")] {
-        let headers = format!("Host: localhost\r\nAuthorization: {wrong}\r\n");
-        assert_eq!(ask(&headers), unknown, "{wrong}");
-    }
-}
-
-#[test]
 fn wrong_requests_get_one_line() {
     let place = TestFolder::new("wrong");
     let running = Running::new(&place);
@@ -588,10 +558,11 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     assert_eq!((status.flows_over_relays, status.hosts_well), (1, 2), "{status:?}");
     let view: FlowView = client.get("/v1/flows/backup").unwrap();
     assert_eq!(view.path[0].as_str(), "gcp:europe-north1-1");
-    assert_eq!((view.demand.basis, view.demand.per_day), (Basis::Declared, view.flow.per_day));
-    let usage: Usage = client.get("/v1/flows/backup/usage").unwrap();
-    assert_eq!((usage.flow.as_str(), usage.hours), ("backup", Vec::new()));
-    assert!(client.get::<Usage>("/v1/flows/none/usage").is_err());
+    observing::demand_is_declared(&client, &view);
+    let number = plan.record.number;
+    assert_eq!(view.why, format!("plan {number}: faster than direct"));
+    assert!(view.since_unix_ms.is_some_and(|since| since <= millis(unix_now())), "{view:?}");
+    assert_eq!(view.usd_per_day, Some(plan.record.plan.flows[0].egress));
     let explained: Explained = client.get("/v1/flows/backup/explain").unwrap();
     let explanation = &explained.explanation;
     assert!(explanation.is_over_relays && explanation.path.hosts == view.path, "{explanation:?}");
@@ -602,4 +573,20 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     assert!(measured.legs.len() >= 3, "{measured:?}");
     let history: History = client.get("/v1/measurements/office/192.0.2.7").unwrap();
     assert_eq!(history.measured[0].rtt_min_ms, 200.0);
+    let places: Places = client.get("/v1/places").unwrap();
+    assert_eq!(places.places.len(), 1, "{places:?}");
+    assert_eq!((places.places[0].label.as_str(), places.places[0].is_guess), ("Hamina", false));
+
+    let nothing = SettingsRequest { budget_usd_per_day: Some(Money::ZERO), ..budget };
+    let _: SettingsView = client.put("/v1/settings", &nothing).unwrap();
+    let view = loop {
+        assert!(Instant::now() < deadline, "relays go on without a budget");
+        hosts.iter_mut().for_each(Host::round);
+        let view: FlowView = client.get("/v1/flows/backup").unwrap();
+        if view.path.is_empty() {
+            break view;
+        }
+    };
+    assert!(["there is no budget", "the budget of today is spent"].contains(&view.why.as_str()));
+    assert_eq!(view.usd_per_day, None);
 }

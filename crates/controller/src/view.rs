@@ -165,6 +165,13 @@ pub struct FlowView {
     pub seconds: Option<f64>,
     /// The same on the direct path.
     pub seconds_direct: Option<f64>,
+    /// The cost of a day's traffic on that path, as planned; absent where no plan has the flow.
+    pub usd_per_day: Option<Money>,
+    /// Why it is that path, in one line.
+    pub why: String,
+    /// Time from which on it was in effect, in milliseconds since the Unix epoch; absent where that
+    /// is not known.
+    pub since_unix_ms: Option<u64>,
 }
 
 /// What a flow carried in the last month.
@@ -311,6 +318,39 @@ pub struct History {
 pub struct ImportRequest {
     /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::imported::MOST_IMPORTED).
     pub measurements: Vec<Imported>,
+}
+
+/// The places of sites and regions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Places {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Those of hosts and flows, by name; where one is not known, it is absent.
+    pub places: Vec<Place>,
+}
+
+/// The place of a site or region.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Place {
+    /// The site; a region as a site.
+    pub site: SiteId,
+    /// Its city.
+    pub label: String,
+    /// Degrees north.
+    pub latitude: f64,
+    /// Degrees east.
+    pub longitude: f64,
+    /// True if it is a guess: a site that has the name of a region's city.
+    pub is_guess: bool,
+}
+
+/// The rights of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AccessView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// False if it only reads.
+    pub may_write: bool,
 }
 
 /// The newest entries of the audit log.

@@ -19,14 +19,14 @@ pub(crate) struct ControllerArgs {
 }
 
 impl ControllerArgs {
+    /// Returns the controller's folder.
+    pub(crate) fn folder(&self) -> Folder {
+        Folder::new(&self.controller)
+    }
+
     /// Returns a client of the controller.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         Ok(Client::new(&self.folder().admin()?)?)
-    }
-
-    /// Returns the folder.
-    pub(crate) fn folder(&self) -> Folder {
-        Folder::new(&self.controller)
     }
 }
 

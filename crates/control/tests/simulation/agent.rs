@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::{
-    Arm, CONFIG_VERSION, Document, DocumentVersion, FlowHour, JoinRequest, PassiveLeg, Probe, ProbeKind,
-    ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION, SessionBatch,
-    SessionTally, SignedDocument, Watched,
+    Arm, CONFIG_VERSION, Document, DocumentVersion, FlowHour, JoinRequest, PassiveLeg, Probe,
+    ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION,
+    SessionBatch, SessionTally, SignedDocument, Watched,
 };
 use tradewind_control::record::{FlowRecord, Role};
 use tradewind_control::{Event, InviteSecret};

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, HOST, HeaderMap, HeaderValue, ORIGIN, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::uri::Authority;
 use hyper::{Method, StatusCode};
 
@@ -25,34 +27,66 @@ impl Tokens {
     }
 }
 
-/// Passes on a request of one who may make it.
-pub(super) async fn check(State(tokens): State<Tokens>, request: Request, next: Next) -> Answered {
+/// The rights of the one who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rights {
+    pub(super) may_write: bool,
+}
+
+/// Passes on a request that names the API by an address or `localhost`, and that no page of another
+/// site makes.
+pub(super) async fn check_source(request: Request, next: Next) -> Answered {
     let headers = request.headers();
     let refused = |error: &str| Err(Problem::new(StatusCode::FORBIDDEN, error));
-    if headers.contains_key(ORIGIN) {
-        return refused("requests of web pages (`Origin`) are refused");
-    }
     if !is_addressed(headers, request.uri().authority()) {
         return refused("`Host`: expected an IP address or localhost");
     }
-    let shown = shown_token(headers);
+    if !is_of_own_page(headers) {
+        return refused("requests of other sites' pages (`Origin`) are refused");
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Passes on a request of one who may make it, with their [`Rights`].
+pub(super) async fn check_token(
+    State(tokens): State<Tokens>,
+    mut request: Request,
+    next: Next,
+) -> Answered {
+    let shown = shown_token(request.headers());
     let Some(shown) = shown.map(blake3::hash) else {
         let error = "no token: expected `Authorization: Bearer` with the token in admin.toml";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
     };
-    let is_operator = shown == tokens.operator;
-    if !is_operator && shown != tokens.reader {
+    let may_write = shown == tokens.operator;
+    if !may_write && shown != tokens.reader {
         let error = "the token is not this controller's: admin.toml holds it";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
     }
-    if !is_operator && request.method() != Method::GET {
-        return refused("this token only reads; the one in admin.toml may change things");
+    if !may_write && request.method() != Method::GET {
+        let error = "this token only reads; the one in admin.toml may change things";
+        return Err(Problem::new(StatusCode::FORBIDDEN, error));
     }
+    request.extensions_mut().insert(Rights { may_write });
     Ok(next.run(request).await)
 }
 
 fn shown_token(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ")
+}
+
+/// Returns whether a request names no origin, or that of the page which this listener serves: the
+/// host that it names itself. Browsers send one with writes.
+fn is_of_own_page(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return true };
+    let page = origin.as_bytes().strip_prefix(b"http://");
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    origins.next().is_none() && page.is_some() && page == host
 }
 
 /// Returns whether a request names one host, in each place where it does, and that is an address or

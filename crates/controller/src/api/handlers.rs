@@ -2,17 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use axum::Extension;
 use axum::extract::{Path, Request, State};
 use tradewind_control::record::FlowRecord;
 use tradewind_control::{Answer, Controller, Event};
 use tradewind_grant::Destination;
 use tradewind_units::{Duration, FlowId, SiteId};
 
-use super::{Shared, show};
+use super::guard::Rights;
+use super::{Shared, places, show};
 use crate::answer::{self, Answered, Problem};
 use crate::view::{
-    Audit, FlowRequest, History, ImportRequest, InviteAnswer, InviteRequest, Measurements,
-    SCHEMA_VERSION, SettingsRequest,
+    AccessView, Audit, FlowRequest, History, ImportRequest, InviteAnswer, InviteRequest,
+    Measurements, SCHEMA_VERSION, SettingsRequest,
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
@@ -202,6 +204,14 @@ pub(super) async fn history(
     let (from, to): (SiteId, SiteId) = (named(&from)?, named(&to)?);
     let measured = shared.engine.history(from.to_string(), to.to_string()).await?;
     answer::ok(&History { schema_version: SCHEMA_VERSION, from, to, measured })
+}
+
+pub(super) async fn places(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.engine.read(places::places).await)
+}
+
+pub(super) async fn access(Extension(rights): Extension<Rights>) -> Answered {
+    answer::ok(&AccessView { schema_version: SCHEMA_VERSION, may_write: rights.may_write })
 }
 
 pub(super) async fn audit(State(shared): State<Shared>) -> Answered {

@@ -12,9 +12,9 @@ use tradewind_units::SiteId;
 use super::{Shared, events, handlers};
 use crate::answer::{self, Answered};
 use crate::view::{
-    Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts, ImportRequest,
-    InviteAnswer, InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status,
-    Usage,
+    AccessView, Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts,
+    ImportRequest, InviteAnswer, InviteRequest, Measurements, Places, PlanView, SettingsRequest,
+    SettingsView, Status, Usage,
 };
 
 /// The place of schemas in the document.
@@ -64,11 +64,24 @@ impl Route {
     }
 }
 
-fn routes() -> Vec<Route> {
-    let get_of = |path, summary, handler| Route::new(Method::GET, path, summary, handler);
-    let post_of = |path, summary, handler| Route::new(Method::POST, path, summary, handler);
-    let put_of = |path, summary, handler| Route::new(Method::PUT, path, summary, handler);
-    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+fn get_of(path: &'static str, summary: &'static str, handler: MethodRouter<Shared>) -> Route {
+    Route::new(Method::GET, path, summary, handler)
+}
+
+fn post_of(path: &'static str, summary: &'static str, handler: MethodRouter<Shared>) -> Route {
+    Route::new(Method::POST, path, summary, handler)
+}
+
+fn put_of(path: &'static str, summary: &'static str, handler: MethodRouter<Shared>) -> Route {
+    Route::new(Method::PUT, path, summary, handler)
+}
+
+fn routes() -> impl Iterator<Item = Route> {
+    hosts_and_flows().into_iter().chain(overlay())
+}
+
+/// Returns the routes of hosts and flows.
+fn hosts_and_flows() -> Vec<Route> {
     vec![
         post_of("/v1/invites", "Invite a host", post(handlers::invite))
             .takes::<InviteRequest>()
@@ -96,6 +109,13 @@ fn routes() -> Vec<Route> {
         .answers::<Usage>(),
         get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
             .answers::<Explained>(),
+    ]
+}
+
+/// Returns the routes of the overlay as a whole.
+fn overlay() -> Vec<Route> {
+    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+    vec![
         Route {
             query: Some(("days", "Number of days, today included; 1 when absent", days)),
             ..get_of("/v1/gain", "Gain and money of the last days", get(handlers::gain))
@@ -128,6 +148,10 @@ fn routes() -> Vec<Route> {
             get(handlers::history),
         )
         .answers::<History>(),
+        get_of("/v1/places", "Where sites and regions are, as far as known", get(handlers::places))
+            .answers::<Places>(),
+        get_of("/v1/access", "The rights of the token shown", get(handlers::access))
+            .answers::<AccessView>(),
         get_of("/v1/audit", "The newest entries of the audit log", get(handlers::audit))
             .answers::<Audit>(),
         get_of("/v1/openapi.json", "This document", get(openapi)).answers::<Map<String, Value>>(),
@@ -137,7 +161,7 @@ fn routes() -> Vec<Route> {
 /// Returns the router of all routes.
 pub(super) fn router() -> Router<Shared> {
     let add = |router: Router<Shared>, route: Route| router.route(route.path, route.handler);
-    routes().into_iter().fold(Router::new(), add)
+    routes().fold(Router::new(), add)
 }
 
 async fn openapi() -> Answered {
@@ -145,7 +169,8 @@ async fn openapi() -> Answered {
 }
 
 /// Returns the OpenAPI document of the API.
-pub(super) fn document() -> Value {
+#[must_use]
+pub fn document() -> Value {
     let settings = || {
         let mut settings = SchemaSettings::draft2020_12();
         settings.definitions_path = SCHEMAS.into();

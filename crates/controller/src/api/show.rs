@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_control::message::{CONFIG_VERSION, ProcessState};
-use tradewind_control::record::{FlowRecord, Host, Role};
+use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step};
 use tradewind_control::{Controller, Refusal, State, forecast, gain};
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
@@ -69,37 +69,81 @@ pub(super) fn usage(controller: &Controller, id: &FlowId) -> Result<Usage, Refus
 struct FlowViews<'a> {
     state: &'a State,
     now: Timestamp,
+    plan: Option<&'a PlanRecord>,
+    is_spent: bool,
     paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
     planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,
 }
 
 impl<'a> FlowViews<'a> {
     fn new(controller: &'a Controller) -> Self {
-        let plan = controller.state().plan_in_effect();
+        let state = controller.state();
+        let plan = state.plan_in_effect();
         let planned = plan.into_iter().flat_map(|plan| &plan.plan.flows);
         let now = unix_now();
         Self {
-            state: controller.state(),
+            state,
             now,
+            plan,
+            is_spent: gain::spending(state, now).is_exhausted,
             paths: controller.paths_in_effect(now),
             planned: planned.map(|planned| (&planned.id, planned)).collect(),
         }
     }
 
     fn of(&self, flow: &FlowRecord) -> FlowView {
-        let planned = self.planned.get(&flow.id);
+        let planned = self.planned.get(&flow.id).copied();
         let direct = planned.and_then(|planned| planned.fct_direct);
         let path: Vec<HostId> =
             self.paths.get(&flow.id).into_iter().flatten().copied().cloned().collect();
+        let on_path = planned.filter(|planned| planned.path.is_empty() == path.is_empty());
         let over_path = planned.map(|planned| planned.fct);
         let seconds = if path.is_empty() { direct } else { over_path };
+        let (why, since_unix_ms) = self.why(flow, planned, &path);
         FlowView {
             flow: flow.clone(),
             demand: forecast::demand(self.state, millis(self.now), flow),
             path,
             seconds: seconds.map(|fct| fct.as_secs_f64()),
             seconds_direct: direct.map(|fct| fct.as_secs_f64()),
+            usd_per_day: on_path.map(|planned| planned.egress),
+            why,
+            since_unix_ms,
         }
+    }
+
+    /// Returns why a flow has its path in effect, and the time from which on it had.
+    fn why(
+        &self,
+        flow: &FlowRecord,
+        planned: Option<&PlannedFlow>,
+        path: &[HostId],
+    ) -> (String, Option<u64>) {
+        let rollout = &self.state.rollout;
+        let in_effect = (rollout.step == Step::Done && rollout.since_unix_ms > 0)
+            .then_some(rollout.since_unix_ms);
+        let taken_back = self.state.taken_back.get(&flow.id).and_then(|taken| taken.paths.last());
+        let why = match (self.plan, planned, taken_back) {
+            (_, _, _) if self.is_spent => "the budget of today is spent".to_owned(),
+            (None, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
+                "there is no budget".to_owned()
+            }
+            (None, _, _) => "no plan is in effect".to_owned(),
+            (Some(plan), None, _) => {
+                let why = format!("plan {}: made before it was known", plan.number);
+                return (why, None);
+            }
+            (Some(plan), Some(_), _) if !path.is_empty() => {
+                format!("plan {}: faster than direct", plan.number)
+            }
+            (Some(_), Some(planned), Some(taken)) if !planned.path.is_empty() => {
+                return (format!("taken back: {}", taken.finding), Some(taken.since_unix_ms));
+            }
+            (Some(plan), Some(_), _) => {
+                format!("plan {}: nothing faster within the budget", plan.number)
+            }
+        };
+        (why, in_effect)
     }
 }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::Value;
+use tradewind_control::demand::Basis;
 use tradewind_control::message::{Report, SCHEMA_VERSION};
 
 use super::{Agent, Running, flow, gateway};
+use crate::Client;
 use crate::changes::Kind;
 use crate::testing::TestFolder;
-use crate::view::{Change, FlowView, Status};
+use crate::view::{Change, FlowView, Status, Usage};
 
 /// A listener for events.
 struct Listener(std::io::BufReader<std::net::TcpStream>);
@@ -116,6 +118,14 @@ fn metrics_tell_of_work_and_state() {
     assert!(value("store_writes_seconds_total") >= 0.0);
 }
 
+/// Checks that a flow without sessions has the volume that is declared.
+pub(super) fn demand_is_declared(client: &Client, view: &FlowView) {
+    assert_eq!((view.demand.basis, view.demand.per_day), (Basis::Declared, view.flow.per_day));
+    let usage: Usage = client.get("/v1/flows/backup/usage").unwrap();
+    assert_eq!((usage.flow.as_str(), usage.hours), ("backup", Vec::new()));
+    assert!(client.get::<Usage>("/v1/flows/none/usage").is_err());
+}
+
 /// Checks the answer of each request that only reads against the API's own document.
 pub(super) fn answers_are_as_documented(running: &Running) {
     let client = running.client_of(running.folder.reader().unwrap());
@@ -139,7 +149,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 13);
+    assert_eq!(checked, 15);
     let request = serde_json::to_value(flow()).unwrap();
     let put = &document["paths"]["/v1/flows/{id}"]["put"];
     check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);
@@ -166,6 +176,16 @@ fn check(document: &Value, schema: &Value, value: &Value) {
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
     assert!(errors.is_empty(), "{errors:#?} in {value:#}");
+}
+
+#[test]
+fn document_of_the_dashboard_is_this_one() {
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/openapi.json");
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+    assert!(
+        kept == crate::openapi(),
+        "`tradewind generate openapi > web/openapi.json`, `make web`"
+    );
 }
 
 #[test]

@@ -1,0 +1,326 @@
+// A controller that is made up: 200 regions, 10,000 flows, and all that the API tells of them.
+
+import { createServer } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { extname } from 'node:path';
+
+const REGIONS = 200;
+const FLOWS = 10_000;
+const DIST = new URL('../dist/', import.meta.url);
+const TYPES = {
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+};
+// The same as the controller's (crates/controller/src/api/page.rs).
+export const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+export const OPERATOR = 'operator-token';
+export const READER = 'reader-token';
+
+const KINDS = ['hosts', 'flows', 'plan', 'rollout', 'gain', 'settings', 'audit'];
+const CHANGE = `event: change\ndata: ${JSON.stringify({ schema_version: 1, version: 1, kinds: KINDS })}\n\n`;
+
+/** Numbers by chance, the same in each run. */
+function random(seed) {
+  let state = seed;
+  return () => {
+    state = (state * 1_664_525 + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+function answers() {
+  const chance = random(7);
+  const pick = (list) => list[Math.floor(chance() * list.length)];
+  const now = Date.now();
+  const day = Math.floor(now / 86_400_000);
+  const schema_version = 1;
+  const regions = Array.from({ length: REGIONS }, (_, index) => `x:region-${index}`);
+  const sites = Array.from({ length: 50 }, (_, index) => `site-${index}`);
+  const host = (id, role) => ({
+    id,
+    ...role,
+    address: '192.0.2.1',
+    identity: 'twid1_made_up',
+    state: pick(['well', 'well', 'well', 'away', 'behind']),
+    seen_unix_ms: now - 2000,
+    document: '1.4',
+    applied: '1.4',
+    refused: null,
+    processes: [
+      { name: 'relay', state: 'ready', listen: ['192.0.2.1:7000'], sessions: 12, failure: null },
+    ],
+    agent_version: '0.1.0',
+  });
+  const hosts = [
+    ...regions.map((region) =>
+      host(`${region}-1`, { role: 'relay', region, relay_type: 'standard' }),
+    ),
+    ...sites.map((site) => host(site, { role: 'gateway', site })),
+  ];
+  const flows = Array.from({ length: FLOWS }, (_, index) => {
+    const path = chance() < 0.3 ? [`${pick(regions)}-1`, `${pick(regions)}-1`] : [];
+    const seconds_direct = 10 + 90 * chance();
+    return {
+      id: `flow-${String(index).padStart(5, '0')}`,
+      from: pick(sites),
+      to: '192.0.2.7:443',
+      to_site: pick(sites),
+      per_day: '200 GB',
+      demand: { per_day: '200 GB', basis: 'declared', declared: '200 GB', forecast: null },
+      weight: 1,
+      listen: '127.0.0.1:15000',
+      path,
+      seconds: path.length > 0 ? seconds_direct / (1 + 2 * chance()) : seconds_direct,
+      seconds_direct,
+      usd_per_day: path.length > 0 ? chance() : 0,
+      why:
+        path.length > 0 ? 'plan 7: faster than direct' : 'plan 7: nothing faster within the budget',
+      since_unix_ms: now - 3_600_000 * chance(),
+    };
+  });
+  const gains = flows.map((flow) => {
+    const value = 1 + 2 * chance();
+    return {
+      flow: flow.id,
+      day,
+      overlay_sessions: 40,
+      control_sessions: 12,
+      other_sessions: 0,
+      failed_sessions: 0,
+      fallback_sessions: 0,
+      overlay_failed_sessions: 0,
+      control_failed_sessions: 0,
+      bytes: 4e9,
+      speedup: flow.path.length > 0 ? { value, low: value * 0.9, high: value * 1.1 } : null,
+      speedup_predicted: 2,
+      seconds_saved: flow.path.length > 0 ? { value: 30, low: 20, high: 40 } : null,
+      cost: chance(),
+      usd_per_second_saved: null,
+    };
+  });
+  const legs = regions.flatMap((source, row) =>
+    regions
+      .filter((_, column) => column !== row)
+      .map((destination) => ({
+        source,
+        destination,
+        rtt: {
+          min: `${(5 + 300 * chance()).toFixed(2)} ms`,
+          median: '120 ms',
+          spread: '2 ms',
+          count: 5,
+        },
+        rate: { rate: '84.3 Mbit/s', connections: 1, window: null, retransmitted: 0.001 },
+        method: pick(['tcp', 'tcp', 'passive', 'imported', 'distance']),
+        measured_at_unix_ms: now - Math.floor(3_600_000 * chance()),
+      })),
+  );
+  const settings = {
+    schema_version,
+    budget_usd_per_day: 600,
+    alarm_share: 0.8,
+    mode: 'suggest',
+    control_share: 0.02,
+  };
+  const planned = flows.map((flow) => ({
+    id: flow.id,
+    path: flow.path,
+    fct_s: flow.seconds,
+    fct_direct_s: flow.seconds_direct,
+    egress_usd: 0.1,
+    move_usd: 0,
+  }));
+  const plan = (number, of) => ({
+    schema_version,
+    is_applied: number === 7,
+    number,
+    made_unix_ms: now - 60_000,
+    hosts: Object.fromEntries(hosts.map((one) => [one.id, one.id])),
+    usd_per_day: 300,
+    flows: [],
+    rests_on: ['all legs were measured'],
+    measurements: [],
+    measurements_in_effect: [],
+    known_legs: legs.length,
+    budget: 600,
+    plan: {
+      schema_version: 2,
+      solver: 'auto',
+      relays: regions.map((region) => ({ id: `${region}-1`, region, relay_type: 'standard' })),
+      flows: of,
+      cost_usd: 300,
+      total_fct_s: 1,
+      bound_fct_s: 1,
+      bound_cost_usd: 0,
+    },
+  });
+  return {
+    '/v1/flows': { schema_version, flows },
+    '/v1/hosts': { schema_version, hosts },
+    '/v1/gain': {
+      schema_version,
+      days: 1,
+      control_share: 0.02,
+      flows: gains,
+      relays: regions.map((region) => ({
+        relay: `${region}-1`,
+        day,
+        sessions: 9,
+        bytes: 1e9,
+        seconds_saved: 3,
+        cost: chance(),
+      })),
+      spending: {
+        day,
+        estimated: 300,
+        machines: 100,
+        traffic: 20,
+        tests: 2,
+        budget: 600,
+        is_alarmed: false,
+        is_exhausted: false,
+      },
+    },
+    '/v1/measurements': { schema_version, legs },
+    '/v1/places': {
+      schema_version,
+      places: [...regions, ...sites].map((site) => ({
+        site,
+        label: 'Somewhere',
+        latitude: 120 * chance() - 55,
+        longitude: 360 * chance() - 180,
+        is_guess: site.startsWith('site'),
+      })),
+    },
+    '/v1/settings': settings,
+    '/v1/status': {
+      schema_version,
+      identity: 'twid1_made_up',
+      problems: [],
+      hosts_well: 240,
+      hosts: 250,
+      flows: FLOWS,
+      flows_over_relays: 3000,
+      settings,
+      plan: 7,
+      rollout_to: 7,
+      usd_per_day: 300,
+      step: 'done',
+      newest_plan: 8,
+    },
+    '/v1/plans/7': plan(7, planned),
+    '/v1/plans/newest': plan(
+      8,
+      planned.map((flow) => ({ ...flow, path: flow.path.slice(0, 1) })),
+    ),
+    '/v1/audit': {
+      schema_version,
+      entries: Array.from({ length: 1000 }, (_, index) => ({
+        number: 1000 - index,
+        unix_ms: now - index * 60_000,
+        actor: 'controller',
+        action: `plan ${1000 - index} is in effect`,
+      })),
+    },
+    '/v1/flows/flow-00001': flows[1],
+    '/v1/flows/flow-00001/explain': {
+      schema_version,
+      flow: 'flow-00001',
+      is_over_relays: false,
+      answer: 'it goes direct: no path over relays is faster',
+      plan: 7,
+      seconds_direct: 20,
+      path: { hosts: [], legs: [], seconds: 20, usd_per_day: 0 },
+      others: [
+        {
+          hosts: ['x:region-1-1'],
+          seconds: 30,
+          usd_per_day: 3,
+          reason: 'slower',
+          why: '30.0 s is no less than 20.0 s',
+        },
+      ],
+    },
+    '/v1/measurements/x%3Aregion-0/x%3Aregion-1': {
+      schema_version,
+      from: 'x:region-0',
+      to: 'x:region-1',
+      measured: Array.from({ length: 2000 }, (_, index) => ({
+        unix_ms: now - (2000 - index) * 300_000,
+        rtt_min_ms: 80 + 10 * chance(),
+        rtt_median_ms: 95 + 10 * chance(),
+        rate_mbps: index % 50 === 0 ? 80 + 10 * chance() : null,
+        connections: index % 50 === 0 ? 1 : null,
+      })),
+    },
+  };
+}
+
+/** Starts it; `events(false)` cuts the streams of events and refuses new ones. */
+export async function start() {
+  const texts = Object.fromEntries(
+    Object.entries(answers()).map(([path, answer]) => [path, JSON.stringify(answer)]),
+  );
+  const streams = new Set();
+  let hasEvents = true;
+  const server = createServer(async (request, response) => {
+    const { pathname } = new URL(request.url, 'http://localhost');
+    if (!pathname.startsWith('/v1/')) return file(pathname, response);
+    const token = request.headers.authorization?.replace('Bearer ', '');
+    const refuse = (status, error) => response.writeHead(status).end(JSON.stringify({ error }));
+    if (token !== OPERATOR && token !== READER)
+      return refuse(401, 'the token is not this controller’s');
+    if (request.method !== 'GET' && token === READER) return refuse(403, 'this token only reads');
+    if (pathname === '/v1/events') {
+      if (!hasEvents) return response.destroy();
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(CHANGE);
+      streams.add(response);
+      return response.on('close', () => streams.delete(response));
+    }
+    if (pathname === '/v1/access') {
+      return response.end(JSON.stringify({ schema_version: 1, may_write: token === OPERATOR }));
+    }
+    const text = texts[pathname];
+    return text === undefined ? refuse(404, `no such path: ${pathname}`) : response.end(text);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    base: `http://127.0.0.1:${server.address().port}`,
+    events(has) {
+      hasEvents = has;
+      if (!has) streams.forEach((stream) => stream.destroy());
+    },
+    /** Gives the newest plan another number. */
+    propose(number) {
+      const path = '/v1/plans/newest';
+      texts[path] = texts[path].replace(/"number":\d+/, `"number":${number}`);
+    },
+    /** Tells all listeners of a change of everything. */
+    change() {
+      streams.forEach((stream) => stream.write(CHANGE));
+    },
+    stop() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+async function file(pathname, response) {
+  const name = pathname === '/' ? 'index.html' : pathname.slice(1);
+  try {
+    const content = await readFile(new URL(name, DIST));
+    const type = TYPES[extname(name)] ?? 'application/octet-stream';
+    response
+      .writeHead(200, { 'content-type': type, 'content-security-policy': POLICY })
+      .end(content);
+  } catch {
+    response.writeHead(404).end();
+  }
+}

@@ -1,0 +1,73 @@
+// What a plan changes, as a list of actions.
+
+import type { PlanView } from './types';
+
+export type Action =
+  | { kind: 'start' | 'stop'; host: string; region: string }
+  | {
+      kind: 'move';
+      flow: string;
+      from: string[];
+      to: string[];
+      secondsBefore: number | null;
+      secondsAfter: number | null;
+    };
+
+export interface Difference {
+  actions: Action[];
+  usdBefore: number;
+  usdAfter: number;
+  /** Seconds that all flows together take less in a day's volume, of those whose time is known. */
+  secondsSaved: number;
+}
+
+interface Path {
+  hosts: string[];
+  seconds: number;
+  direct: number | null;
+}
+
+function pathsOf(plan: PlanView | undefined): Map<string, Path> {
+  const paths = plan?.plan.flows.map((flow): [string, Path] => {
+    const hosts = flow.path.map((relay) => plan.hosts[relay] ?? relay);
+    return [flow.id, { hosts, seconds: flow.fct_s, direct: flow.fct_direct_s }];
+  });
+  return new Map(paths);
+}
+
+function relaysOf(plan: PlanView | undefined): Map<string, string> {
+  const relays = plan?.plan.relays ?? [];
+  return new Map(relays.map((relay) => [plan?.hosts[relay.id] ?? relay.id, relay.region]));
+}
+
+/** Returns what `next` does otherwise than `now`; without a plan all flows go direct. */
+export function difference(now: PlanView | undefined, next: PlanView): Difference {
+  const [relaysNow, relaysNext] = [relaysOf(now), relaysOf(next)];
+  const actions: Action[] = [];
+  for (const [host, region] of relaysNext) {
+    if (!relaysNow.has(host)) actions.push({ kind: 'start', host, region });
+  }
+  const [pathsNow, pathsNext] = [pathsOf(now), pathsOf(next)];
+  let secondsSaved = 0;
+  for (const [flow, path] of pathsNext) {
+    const before = pathsNow.get(flow);
+    const from = before?.hosts ?? [];
+    const secondsBefore = before?.seconds ?? path.direct;
+    if (secondsBefore !== null) secondsSaved += secondsBefore - path.seconds;
+    if (from.join() !== path.hosts.join()) {
+      const secondsAfter = path.seconds;
+      actions.push({ kind: 'move', flow, from, to: path.hosts, secondsBefore, secondsAfter });
+    }
+  }
+  // A flow that the next plan does not have goes direct.
+  for (const [flow, path] of pathsNow) {
+    if (!pathsNext.has(flow) && path.hosts.length > 0) {
+      const [secondsBefore, secondsAfter] = [path.seconds, path.direct];
+      actions.push({ kind: 'move', flow, from: path.hosts, to: [], secondsBefore, secondsAfter });
+    }
+  }
+  for (const [host, region] of relaysNow) {
+    if (!relaysNext.has(host)) actions.push({ kind: 'stop', host, region });
+  }
+  return { actions, usdBefore: now?.usd_per_day ?? 0, usdAfter: next.usd_per_day, secondsSaved };
+}

@@ -1,0 +1,37 @@
+// The rows of the list of flows: each flow with its newest gain.
+
+import type { FlowGain, FlowView } from './types';
+
+export interface FlowRow {
+  flow: FlowView;
+  gain: FlowGain | undefined;
+  isRelayed: boolean;
+  /** How many times longer the direct path is predicted to take. */
+  predicted: number | null;
+  /** All that a filter looks at, in small letters. */
+  text: string;
+}
+
+export type Paths = 'all' | 'relayed' | 'direct';
+
+export function rowsOf(flows: readonly FlowView[], gains: readonly FlowGain[]): FlowRow[] {
+  // Gains come oldest first: the newest of each flow stays.
+  const newest = new Map(gains.map((gain) => [gain.flow, gain]));
+  return flows.map((flow) => ({
+    flow,
+    gain: newest.get(flow.id),
+    isRelayed: flow.path.length > 0,
+    predicted: flow.seconds && flow.seconds_direct ? flow.seconds_direct / flow.seconds : null,
+    text: [flow.id, flow.from, flow.to_site, flow.to, ...flow.path].join(' ').toLowerCase(),
+  }));
+}
+
+/** Returns the rows whose text has each word of the filter, and whose path is of this kind. */
+export function filtered(rows: readonly FlowRow[], words: string, paths: Paths): FlowRow[] {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  return rows.filter(
+    (row) =>
+      (paths === 'all' || row.isRelayed === (paths === 'relayed')) &&
+      wanted.every((word) => row.text.includes(word)),
+  );
+}

@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+
+import { byFlow, relaysBy } from './money';
+import type { FlowGain, RelayGain } from './types';
+
+const gain = (flow: string, day: number, saved: number | null, cost: number): FlowGain => ({
+  flow,
+  day,
+  overlay_sessions: 10,
+  control_sessions: 1,
+  other_sessions: 0,
+  failed_sessions: 2,
+  fallback_sessions: 0,
+  overlay_failed_sessions: 2,
+  control_failed_sessions: 0,
+  bytes: 1000,
+  speedup: null,
+  speedup_predicted: null,
+  seconds_saved: saved === null ? null : { value: saved, low: saved, high: saved },
+  cost,
+  usd_per_second_saved: null,
+});
+
+describe('money', () => {
+  it('of a flow counts seconds and their cost only where both are known', () => {
+    const [a, b] = byFlow([gain('a', 1, null, 5), gain('a', 2, 4, 2), gain('b', 2, null, 1)]);
+    expect(a).toMatchObject({ overlaySessions: 20, secondsSaved: 4, cost: 7, usdPerSecond: 0.5 });
+    expect(b).toMatchObject({ secondsSaved: null, usdPerSecond: null, failedSessions: 2 });
+  });
+
+  it('has no price where nothing is saved', () => {
+    expect(byFlow([gain('a', 1, -3, 2)])[0]?.usdPerSecond).toBeNull();
+  });
+
+  it('of relays is added up by any key', () => {
+    const one = (relay: string, day: number, cost: number): RelayGain => ({
+      relay,
+      day,
+      sessions: 1,
+      bytes: 10,
+      seconds_saved: null,
+      cost,
+    });
+    const relays = [one('r1', 1, 1), one('r2', 1, 2), one('r1', 2, 4)];
+    const costs = (key: (one: RelayGain) => string) =>
+      relaysBy(relays, key).map((sum) => [sum.key, sum.cost]);
+    expect(costs((one) => one.relay)).toEqual([
+      ['r1', 5],
+      ['r2', 2],
+    ]);
+    expect(costs((one) => String(one.day))).toEqual([
+      ['1', 3],
+      ['2', 4],
+    ]);
+  });
+});
