@@ -32,7 +32,9 @@ setup-release: setup
 setup-bench: setup
 	@scripts/setup.sh bench
 
-build: setup $(if $(shell command -v npm),web/dist/index.html) ## build the binary `tradewind`, with the dashboard where npm is there
+build: setup ## build the binary `tradewind`, with the dashboard where npm is there
+	@if [ -z "$$(command -v npm)" ] || ! $(MAKE) --no-print-directory web/dist/index.html; then \
+	  echo "note: built without the dashboard's page; \`make web\` builds it"; fi
 	$(CARGO) build --locked --release -p tradewind
 	@echo "built $(TRADEWIND)"
 
@@ -50,7 +52,7 @@ web: setup-web ## build the dashboard, after a check of its types and its unit t
 
 # Where it leaves pictures of the pages; those of the docs are in docs/how-to.
 SCREENSHOTS ?= $(TARGET_DIR)
-test-web: build ## the dashboard in Chromium: over a large overlay that is made up, and a real one in the lab
+test-web: web build ## the dashboard in Chromium: over a large overlay that is made up, and a real one in the lab
 	@scripts/setup.sh test-web
 	cd web && npm run --silent e2e -- $(abspath $(TRADEWIND)) $(abspath $(SCREENSHOTS))
 
@@ -97,7 +99,7 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 reference: build ## the generated pages of docs/reference, from the commands and the types of files
 	$(TRADEWIND) generate reference docs/reference
 
-release: setup-release ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
+release: setup-release web ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
 	$(CARGO) build --locked --profile dist -p tradewind
 	@scripts/release.sh $(TARGET_DIR)/dist/tradewind $(TARGET_DIR)/release-files
 

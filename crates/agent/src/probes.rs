@@ -12,6 +12,10 @@ use tradewind_probe::{
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{Bandwidth, Duration};
 
+/// Most probes at once; the controller takes further ones for lost. Chosen: several times what it
+/// asks for, so that a stolen one makes no flood of them.
+const MOST_PROBES: usize = 64;
+
 /// The probes that run, each in a task.
 #[derive(Debug)]
 pub struct Probes {
@@ -28,7 +32,7 @@ impl Probes {
 
     /// Starts a probe, unless it runs already or its result waits to be acknowledged.
     pub fn start(&mut self, probe: Probe) {
-        if !self.running.insert(probe.id) {
+        if self.running.len() >= MOST_PROBES || !self.running.insert(probe.id) {
             return;
         }
         let results = self.results.clone();
@@ -41,7 +45,7 @@ impl Probes {
 
     /// Reports a probe that is not allowed here as failed.
     pub fn refuse(&mut self, probe: Probe, reason: String) {
-        if self.running.insert(probe.id) {
+        if self.running.len() < MOST_PROBES && self.running.insert(probe.id) {
             tracing::warn!("{reason}");
             // The agent ends.
             let _nobody_waits = self.results.send(result(probe, ProbeOutcome::Failed { reason }));

@@ -54,7 +54,16 @@ const SYSCTLS: [&str; 10] = [
 const SECRETS: [&str; 5] = ["twtoken_", "twidkey_", "twopkey_", "twgrant_", "twinvite1_"];
 
 /// Words in the names of keys whose values are secrets.
-const SECRET_KEYS: [&str; 4] = ["password", "passwd", "secret", "token"];
+const SECRET_KEYS: [&str; 8] = [
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "authorization",
+    "private_key",
+    "api_key",
+    "secret_key",
+];
 
 /// That which stands in place of a secret.
 const LEFT_OUT: &str = "[secret]";
@@ -222,6 +231,10 @@ fn secret_at(text: &str, is_in_word: bool) -> Option<(usize, usize)> {
     if is_in_word {
         return None;
     }
+    if let Some(token) = text.strip_prefix("Bearer ") {
+        let length = token.find(is_end).unwrap_or(token.len());
+        return (length > 0).then_some((text.len() - token.len(), length));
+    }
     if SECRETS.iter().any(|secret| text.starts_with(secret)) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         return Some((0, text.find(|c| !is_part(c)).unwrap_or(text.len())));
@@ -235,12 +248,38 @@ fn secret_at(text: &str, is_in_word: bool) -> Option<(usize, usize)> {
     if !SECRET_KEYS.iter().any(|word| key.ends_with(word)) {
         return None;
     }
-    let is_quote = |c: char| "\"'\\ ".contains(c);
-    let sign = text[name..].trim_start_matches(is_quote);
-    let value = sign.strip_prefix(['=', ':'])?.trim_start_matches(is_quote);
-    let kept = text.len() - value.len();
-    let length = value.find(is_end).unwrap_or(value.len());
-    (length > 0).then_some((kept, length))
+    let sign = text[name..].trim_start_matches(['"', '\'', '\\', ' ']);
+    let value = sign.strip_prefix(['=', ':'])?.trim_start_matches([' ', '[']);
+    let quote = ["\\\"", "\"", "'"].into_iter().find(|quote| value.starts_with(quote));
+    let value = &value[quote.map_or(0, str::len)..];
+    let length = match quote {
+        Some(quote) => quoted(value, quote),
+        None => unquoted(value)?,
+    };
+    (length > 0).then_some((text.len() - value.len(), length))
+}
+
+/// Returns the length of a value up to the quote that ends it; without one, up to the line's end.
+fn quoted(value: &str, quote: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in value.char_indices() {
+        if value[at..].starts_with(quote) && !is_escaped {
+            return at;
+        }
+        is_escaped = quote == "\"" && c == '\\' && !is_escaped;
+    }
+    value.find(['\n', '\r']).unwrap_or(value.len())
+}
+
+/// Returns the length of a value without quotes, which may hold blanks; `None` for what JSON writes
+/// so, which is no secret.
+fn unquoted(value: &str) -> Option<usize> {
+    let word = &value[..value.find(is_end).unwrap_or(value.len())];
+    let is_json =
+        matches!(word, "" | "null" | "true" | "false" | "{") || word.parse::<f64>().is_ok();
+    // A quote ends the text that it stands in.
+    let line = &value[..value.find(['\n', '\r', '"', '\\']).unwrap_or(value.len())];
+    (!is_json).then_some(line.trim_end().len())
 }
 
 fn is_end(c: char) -> bool {
@@ -258,7 +297,13 @@ mod tests {
             ("{\"failure\": \"twgrant_abc\"}", "{\"failure\": \"[secret]\"}"),
             ("line 3: password = 'hunter2' is short", "line 3: password = '[secret]' is short"),
             ("{\"why\": \"api_token: \\\"abc\\\"\"}", "{\"why\": \"api_token: \\\"[secret]\\\"\"}"),
-            ("PASSWORD=a;b", "PASSWORD=[secret];b"),
+            ("PASSWORD=a;b", "PASSWORD=[secret]"),
+            ("password = \"correct horse, battery\" # x", "password = \"[secret]\" # x"),
+            ("{\"password\": [\"x\\\"y\"], \"a\": 1}", "{\"password\": [\"[secret]\"], \"a\": 1}"),
+            ("{\"why\": \"password: a b, c\"}", "{\"why\": \"password: [secret]\"}"),
+            ("Authorization: Bearer abc", "Authorization: [secret]"),
+            ("sent Bearer abc to it", "sent Bearer [secret] to it"),
+            ("private_key = abc\nnext", "private_key = [secret]\nnext"),
             ("hash $argon2id$v=19$m=1$abc$def end", "hash [secret] end"),
             ("proxy http://me:pw@host:1/x", "proxy http://[secret]@host:1/x"),
             ("twtoken_1twtoken_2", "[secret]"),
@@ -272,6 +317,7 @@ mod tests {
         for text in [
             "twid_abc twop_def: public identities stay",
             "{\"tokens\": 5, \"secretary\": \"x\", \"a\": \"https://host/path@2\"}",
+            "{\"token\": null, \"secret\": 5}",
             "the password of the day; no token is shown\n  -> `tradewind password`",
         ] {
             assert_eq!(without_secrets(text), text);

@@ -19,6 +19,9 @@ pub(crate) struct DashboardArgs {
 pub(crate) fn run(args: &DashboardArgs) -> Outcome {
     let folder = args.controller.folder();
     let access = if args.reader { folder.reader()? } else { folder.admin()? };
+    if !tradewind_controller::has_dashboard() {
+        output::complain("this program was built without the page: `make web`, then `make build`");
+    }
     output::line(address(&access))?;
     Ok(ExitCode::SUCCESS)
 }

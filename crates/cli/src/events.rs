@@ -128,9 +128,12 @@ fn listen(client: &Client, told: &mut Told, is_away: &mut bool) -> anyhow::Resul
 impl Told {
     /// Tells of entries that are new; of none at the start. Returns false if nobody reads.
     fn tell_entries(&mut self, audit: &Audit) -> anyhow::Result<bool> {
-        let before = self.newest;
-        self.newest = before.max(Some(audit.entries.first().map_or(0, |entry| entry.number)));
-        let Some(before) = before else { return Ok(true) };
+        let newest = audit.entries.first().map_or(0, |entry| entry.number);
+        let Some(before) = self.newest.replace(newest) else { return Ok(true) };
+        if newest < before {
+            output::complain("the controller has an older audit log now: it was restored");
+            return Ok(true);
+        }
         let new = audit.entries.iter().rev().filter(|entry| entry.number > before);
         for entry in new {
             let AuditEntry { unix_ms, actor, action, .. } = entry;

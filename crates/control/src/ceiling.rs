@@ -123,6 +123,9 @@ impl Ceiling {
             ProbeKind::Rtt { samples, .. } if samples > MOST_SAMPLES => {
                 Err(format!("probe of {target}: {samples} handshakes; at most {MOST_SAMPLES}"))
             }
+            ProbeKind::Rtt { interval_ms, .. } if interval_ms > MOST_DURATION_MS => {
+                Err(format!("probe of {target}: {interval_ms} ms between handshakes"))
+            }
             ProbeKind::Rate { connections, .. } if connections > MOST_CONNECTIONS => Err(format!(
                 "probe of {target}: {connections} connections; at most {MOST_CONNECTIONS}"
             )),

@@ -614,6 +614,7 @@ mod tests {
             until_unix_ms: bench.now + 60_000,
             finding: "sessions took 2.0 times as long as predicted".to_owned(),
             sessions: Vec::new(),
+            direct_before: Vec::new(),
             excused_unix_ms: None,
         };
         let taken = crate::record::TakenBack { flow: flow("a", 7).id, paths: vec![taken] };

@@ -11,7 +11,7 @@ use tradewind_units::{Bytes, FlowId};
 use crate::demand::{Basis, Demand, Forecast, LEAST_DAYS};
 use crate::draft::HOUR_MS;
 use crate::record::{FlowRecord, HourUsage};
-use crate::state::State;
+use crate::state::{DAYS_IN_MEMORY, State};
 use crate::usage::HOURS;
 
 /// Least volume of a day that plans are made for, as they know no empty flow. Chosen: it uses
@@ -38,7 +38,8 @@ fn days(state: &State, now_unix_ms: u64, flow: &FlowId) -> Vec<HourUsage> {
     let now = now_unix_ms / HOUR_MS;
     let known = || state.usage.get(flow).into_iter().flat_map(|days| days.values().flatten());
     let begins = known().map(|usage| usage.hour).min().unwrap_or(now);
-    let count = now.saturating_sub(begins) / HOURS;
+    // Days without sessions are none of the state, however long they last.
+    let count = (now.saturating_sub(begins) / HOURS).min(DAYS_IN_MEMORY as u64);
     let first = now - count * HOURS;
     let mut days = vec![HourUsage::default(); count as usize];
     for usage in known().filter(|usage| (first..now).contains(&usage.hour)) {
@@ -89,6 +90,22 @@ mod tests {
     use crate::testing::{Bench, flow};
 
     const GB: u64 = 1_000_000_000;
+
+    #[test]
+    fn history_is_bounded_by_the_calendar() {
+        let mut bench = Bench::new();
+        bench.event(Event::AddFlow(flow("a", 7)));
+        let now = bench.now / HOUR_MS;
+        // The clock was at 1970 when the first session ended.
+        for hour in [0, now - 40 * HOURS, now - 1] {
+            let usage = HourUsage { hour, sessions: 1, bytes: GB, concurrent: 1 };
+            let day = hour / HOURS;
+            let usage = DayUsage { flow: flow("a", 7).id, day, hours: vec![usage] };
+            bench.controller.apply(Record::Usage(usage));
+        }
+        let demand = super::demand(bench.state(), bench.now, &flow("a", 7));
+        assert_eq!(demand.forecast.unwrap().days, DAYS_IN_MEMORY);
+    }
 
     /// Has flow `a`, which is declared at 20 GB a day, carry this much in each hour until now.
     fn carried(bench: &mut Bench, hours: &[u64]) {

@@ -243,6 +243,19 @@ impl Sample {
         self.log_seconds_squared += tally.log_seconds_squared;
     }
 
+    /// Returns the sessions that are not among those `before`, which are a part of these; `None` if
+    /// they are no part.
+    pub(crate) fn without(&self, before: &Self) -> Option<Self> {
+        Some(Self {
+            sessions: self.sessions.checked_sub(before.sessions)?,
+            up: self.up.checked_sub(before.up)?,
+            down: self.down.checked_sub(before.down)?,
+            seconds: self.seconds - before.seconds,
+            log_seconds: self.log_seconds - before.log_seconds,
+            log_seconds_squared: self.log_seconds_squared - before.log_seconds_squared,
+        })
+    }
+
     /// Returns the mean of the logarithms.
     pub(crate) fn mean(&self) -> f64 {
         self.log_seconds / self.sessions as f64

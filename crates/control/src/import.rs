@@ -72,22 +72,34 @@ fn take(draft: &mut Draft, one: &Imported) -> Result<(), String> {
     if one.rtt.is_none() && rate.is_none() {
         return Err("expected an rtt, a rate, or both".to_owned());
     }
-    let is_newest = known.as_ref().and_then(|leg| leg.measured_at_unix_ms) <= Some(unix_ms);
     let (source, destination) = ends.clone();
     let (method, measured_at_unix_ms) = (Method::Imported, Some(unix_ms));
-    let leg = LegMeasurement { source, destination, rtt, rate, method, measured_at_unix_ms };
-    if !is_newest {
-        draft.push(Record::OldMeasurement(leg));
+    let imported = LegMeasurement { source, destination, rtt, rate, method, measured_at_unix_ms };
+    // Each figure has its own age: agents renew round trips far more often than rates.
+    let tested = draft.state.rate_tests.get(&ends).map(|test| test.unix_ms);
+    // What is exported and comes back is nothing new.
+    let is_known = |leg: &LegMeasurement| (leg.rtt.min, leg.rtt.median) == (rtt.min, rtt.median);
+    let has_new_rate = rate.is_some() && tested <= Some(unix_ms);
+    let measured = known.as_ref().and_then(|leg| leg.measured_at_unix_ms);
+    let has_new_rtt = one.rtt.is_some()
+        && measured <= Some(unix_ms)
+        && !(measured == Some(unix_ms) && known.as_ref().is_some_and(is_known));
+    if !has_new_rate && !has_new_rtt {
+        draft.push(Record::OldMeasurement(imported));
         return Ok(());
     }
-    // The method is that of the rate, where there is one.
-    let before = known.filter(|leg| rate.is_none() && leg.rate.is_some());
-    draft.push(Record::Measurement(match before {
-        Some(known) => LegMeasurement { rate: known.rate, method: known.method, ..leg },
-        None => leg,
-    }));
-    let tested = draft.state.rate_tests.get(&ends).map(|test| test.unix_ms);
-    if rate.is_some() && tested <= Some(unix_ms) {
+    let mut leg = imported;
+    if let Some(known) = known {
+        if !has_new_rtt {
+            (leg.rtt, leg.measured_at_unix_ms) = (known.rtt, known.measured_at_unix_ms);
+        }
+        // The method is that of the rate, where there is one.
+        if !has_new_rate && known.rate.is_some() {
+            (leg.rate, leg.method) = (known.rate, known.method);
+        }
+    }
+    draft.push(Record::Measurement(leg));
+    if has_new_rate {
         let (source, destination) = ends;
         let bytes_of_day = schedule::bytes_of_day(&draft.state, unix_ms);
         let was_doubted = false;

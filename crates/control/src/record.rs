@@ -563,6 +563,10 @@ pub struct TakenPath {
     /// The sessions over it that the finding is of, by size class.
     #[serde(default)]
     pub sessions: Vec<SessionTally>,
+    /// The direct sessions of the days that were known by then, which do not count below, by size
+    /// class.
+    #[serde(default)]
+    pub direct_before: Vec<SessionTally>,
     /// Time when direct sessions proved to be no faster, in milliseconds since the Unix epoch, if
     /// they did: the flow has the path again.
     #[serde(default)]

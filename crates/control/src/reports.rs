@@ -2,14 +2,24 @@
 
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
-use tradewind_units::{Bandwidth, Bytes, Duration, Money, Ratio, SiteId, Timestamp, time};
+use tradewind_units::{
+    Bandwidth, Bytes, Duration, Money, Ratio, SiteId, Timestamp, one_line, time,
+};
 
 use crate::draft::unix_ms;
 use crate::event::{Answer, Decision, Refusal};
-use crate::message::{ProbeOutcome, ProbeResult, Report, ReportAnswer, SCHEMA_VERSION};
+use crate::message::{
+    Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessStatus, RefusedDocument, Report,
+    ReportAnswer, SCHEMA_VERSION,
+};
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
 use crate::{money, passive, prices, schedule, sessions, take_back, usage};
+
+/// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
+const MOST_TEST_BYTES: u64 = 75_000_000_000;
+/// Longest text that a host tells of itself.
+const LONGEST_TEXT: usize = 300;
 
 /// Takes a report, and answers with probes.
 pub(crate) fn report(
@@ -37,7 +47,8 @@ pub(crate) fn report(
     for result in &report.results {
         let Some(probing) = state.probing.get(&result.id) else { continue };
         let is_its_own = probing.host == host.id
-            && probing.probe.as_ref().is_some_and(|(probe, _)| probe.to == result.to);
+            && probing.probe.as_ref().is_some_and(|(probe, _)| answers(probe, result))
+            && !ended.contains(&result.id);
         // One that failed is kept until it counts as lost, so that it is not repeated at once.
         if is_its_own && measured.take(result).is_some() {
             ended.push(result.id);
@@ -65,14 +76,38 @@ pub(crate) fn report(
     Ok(Decision { records, answer })
 }
 
+/// Returns the status of a process with texts that a terminal can show.
+fn process(status: &ProcessStatus) -> ProcessStatus {
+    ProcessStatus {
+        name: one_line(&status.name, LONGEST_TEXT),
+        failure: status.failure.as_deref().map(|failure| one_line(failure, LONGEST_TEXT)),
+        ..status.clone()
+    }
+}
+
+/// Returns whether a result can be that of a probe.
+fn answers(probe: &Probe, result: &ProbeResult) -> bool {
+    let is_kind = match (&probe.kind, &result.outcome) {
+        (ProbeKind::Rtt { .. }, ProbeOutcome::Rtt { .. }) | (_, ProbeOutcome::Failed { .. }) => {
+            true
+        }
+        (ProbeKind::Rate { .. }, ProbeOutcome::Rate { bytes, .. }) => *bytes <= MOST_TEST_BYTES,
+        _ => false,
+    };
+    is_kind && probe.to == result.to
+}
+
 fn seen(host: &Host, now: u64, report: &Report) -> Seen {
     Seen {
         host: host.id.clone(),
         unix_ms: now,
         applied: report.applied,
-        refused: report.refused.clone(),
-        processes: report.processes.clone(),
-        agent_version: report.agent_version.clone(),
+        refused: report.refused.clone().map(|refused| RefusedDocument {
+            reason: one_line(&refused.reason, LONGEST_TEXT),
+            ..refused
+        }),
+        processes: report.processes.iter().map(process).collect(),
+        agent_version: one_line(&report.agent_version, LONGEST_TEXT),
     }
 }
 

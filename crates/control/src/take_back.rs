@@ -170,11 +170,7 @@ fn direct_sessions(
 ) -> (BTreeMap<u8, Sample>, BTreeMap<u8, Sample>) {
     let (mut all, mut control) = (BTreeMap::new(), BTreeMap::new());
     let today = now / DAY_MS;
-    let days = [today.saturating_sub(1), today].map(|day| (day, flow.clone()));
-    let tallies = days.iter().filter_map(|day| state.sessions.get(day)).flatten();
-    // The time of one that fell back is not that of the direct path.
-    let is_direct = |tally: &&SessionTally| tally.path.is_empty() && tally.arm != Arm::Overlay;
-    for tally in tallies.filter(is_direct) {
+    for tally in direct_tallies(state, flow, today.saturating_sub(1)..=today) {
         let class = tally.size_class;
         all.entry(class).or_insert_with(Sample::default).add(tally);
         if tally.arm == Arm::Control {
@@ -182,6 +178,31 @@ fn direct_sessions(
         }
     }
     (all, control)
+}
+
+/// Returns the direct sessions of a flow on these days. The time of one that fell back is not that
+/// of the direct path.
+fn direct_tallies<'a>(
+    state: &'a State,
+    flow: &'a FlowId,
+    days: impl Iterator<Item = u64> + 'a,
+) -> impl Iterator<Item = &'a SessionTally> {
+    let tallies = days.filter_map(|day| state.sessions.get(&(day, flow.clone()))).flatten();
+    tallies.filter(|tally| tally.path.is_empty() && tally.arm != Arm::Overlay)
+}
+
+/// Returns the direct sessions of a flow on these days as one tally for each size class.
+fn direct_by_class(
+    state: &State,
+    flow: &FlowId,
+    days: impl Iterator<Item = u64>,
+) -> Vec<SessionTally> {
+    let mut classes: BTreeMap<u8, SessionTally> = BTreeMap::new();
+    for tally in direct_tallies(state, flow, days) {
+        let empty = || SessionTally::new(flow.clone(), Vec::new(), Arm::Other, tally.size_class);
+        classes.entry(tally.size_class).or_insert_with(empty).add(tally);
+    }
+    classes.into_values().collect()
 }
 
 /// Returns the mean number of sessions at the same time, at least 1. The first may have begun
@@ -237,16 +258,23 @@ fn excuse(draft: &mut Draft) -> bool {
     has_excused
 }
 
-/// Returns how many times as long direct sessions take as those over a path that was taken back;
-/// `None` if too few are known.
+/// Returns how many times as long direct sessions took since then as those over a path that was
+/// taken back; `None` if too few are known.
 fn speedup_over_direct(state: &State, now: u64, flow: &FlowId, taken: &TakenPath) -> Option<f64> {
-    let (direct, _) = direct_sessions(state, now, flow);
+    let days = taken.since_unix_ms / DAY_MS..=now / DAY_MS;
+    let direct = direct_by_class(state, flow, days);
     let compare = |tally: &SessionTally| {
+        let of_class = |tallies: &[SessionTally]| {
+            let mut sample = Sample::default();
+            let same = tallies.iter().filter(|known| known.size_class == tally.size_class);
+            same.for_each(|known| sample.add(known));
+            sample
+        };
         let mut over_relays = Sample::default();
         over_relays.add(tally);
-        let direct = direct.get(&tally.size_class)?;
-        let has_enough = over_relays.sessions.min(direct.sessions) >= LEAST_SESSIONS;
-        has_enough.then(|| Compared::new(tally.size_class, &over_relays, direct))
+        let since = of_class(&direct).without(&of_class(&taken.direct_before))?;
+        let has_enough = over_relays.sessions.min(since.sessions) >= LEAST_SESSIONS;
+        has_enough.then(|| Compared::new(tally.size_class, &over_relays, &since))
     };
     let compared: Vec<Compared> = taken.sessions.iter().filter_map(compare).collect();
     gain::speedup(&compared).map(|speedup| speedup.value)
@@ -284,6 +312,7 @@ fn take(draft: &mut Draft, window: &Window) -> bool {
         until_unix_ms: now + TAKEN_FOR.as_millis() as u64,
         finding: window.finding.clone(),
         sessions: window.judged.clone(),
+        direct_before: direct_by_class(state, &window.flow, std::iter::once(now / DAY_MS)),
         excused_unix_ms: None,
     };
     let said = format!(
@@ -359,11 +388,12 @@ pub(crate) fn of_plan<'a>(
     plan: &PlanRecord,
     flow: &FlowId,
 ) -> Option<&'a TakenPath> {
-    let taken = &state.taken_back.get(flow)?.paths;
-    let (_, path) = plan.path_of(flow)?;
-    taken.iter().find(|taken| {
-        taken.path == path && is_in_time(now, taken) && plan.made_unix_ms <= taken.since_unix_ms
-    })
+    let is_open =
+        |taken: &&TakenPath| is_in_time(now, taken) && plan.made_unix_ms <= taken.since_unix_ms;
+    // Few are, and to look for a path takes long.
+    let open: Vec<&TakenPath> = state.taken_back.get(flow)?.paths.iter().filter(is_open).collect();
+    let (_, path) = if open.is_empty() { return None } else { plan.path_of(flow)? };
+    open.into_iter().find(|taken| taken.path == path)
 }
 
 /// Returns the flows whose path by a plan was taken back.

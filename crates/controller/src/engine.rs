@@ -237,6 +237,7 @@ mod tests {
             until_unix_ms: until,
             finding: String::new(),
             sessions: Vec::new(),
+            direct_before: Vec::new(),
             excused_unix_ms: None,
         };
         let taken = TakenBack { flow: flow.id.clone(), paths: vec![path] };

@@ -46,3 +46,4 @@ pub use error::ControllerError;
 pub use folder::Folder;
 pub use planning::Threads;
 pub use server::Server;
+pub use tradewind_dashboard::is_built as has_dashboard;

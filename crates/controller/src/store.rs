@@ -200,15 +200,14 @@ impl Store {
     pub fn records(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
-        // Sessions and usage are read of the days that the state holds; a key of the one begins,
-        // one of the other ends with its day.
+        // Sessions and usage are read of the days that the state holds; a key begins with its day.
         let query = "SELECT kind, key, body, sum FROM records \
                      WHERE kind NOT IN ('sessions', 'usage') \
                      OR kind = 'sessions' AND substr(key, 1, 20) IN (\
                          SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
-                     OR kind = 'usage' AND substr(key, -20) IN (\
-                         SELECT DISTINCT substr(key, -20) FROM records \
+                     OR kind = 'usage' AND substr(key, 1, 20) IN (\
+                         SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'usage' ORDER BY 1 DESC LIMIT ?1) \
                      ORDER BY kind = 'plan', kind, key";
         let failed = |error| StoreError::of(&self.file, &error);
@@ -312,10 +311,9 @@ impl Store {
             let measured = "DELETE FROM measured WHERE unix_ms < ?1";
             transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
-            let days = "DELETE FROM records WHERE kind IN ('sessions', 'spent') AND key < ?1";
+            let days =
+                "DELETE FROM records WHERE kind IN ('sessions', 'spent', 'usage') AND key < ?1";
             transaction.execute(days, [numbered(before(DAYS) / 86_400_000)])?;
-            let usage = "DELETE FROM records WHERE kind = 'usage' AND substr(key, -20) < ?1";
-            transaction.execute(usage, [numbered(before(DAYS) / 86_400_000)])?;
             transaction.commit()
         })();
         pruned.map_err(|error| StoreError::of(file, &error))
@@ -356,7 +354,7 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
             let (flow, class, path) = (&tally.flow, tally.size_class, path.join(" "));
             ("sessions", format!("{} {flow} {arm} {class} {path}", numbered(*day)))
         }
-        Record::Usage(usage) => ("usage", format!("{} {}", usage.flow, numbered(usage.day))),
+        Record::Usage(usage) => ("usage", format!("{} {}", numbered(usage.day), usage.flow)),
         Record::Spent(spent) => ("spent", numbered(spent.day)),
         Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
         Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
@@ -397,10 +395,9 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
         Record::FlowRemoved { .. } => {
             let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
             connection.prepare_cached(remove)?.execute([kind, &key])?;
-            // The keys of its usage: `!` is the character after the space.
-            let remove = "DELETE FROM records WHERE kind = 'usage' AND key > ?1 AND key < ?2";
-            let bounds = [format!("{key} "), format!("{key}!")];
-            connection.prepare_cached(remove)?.execute(bounds)?;
+            // The name of the flow comes after the 20 digits of the day and a space.
+            let remove = "DELETE FROM records WHERE kind = 'usage' AND substr(key, 22) = ?1";
+            connection.prepare_cached(remove)?.execute([&key])?;
             return Ok(());
         }
         Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,

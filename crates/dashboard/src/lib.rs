@@ -16,6 +16,12 @@ pub struct File {
     pub is_hashed: bool,
 }
 
+/// Returns whether the binary holds the dashboard, and not only a page that says how to build it.
+#[must_use]
+pub fn is_built() -> bool {
+    FILES.len() > 1
+}
+
 /// Returns the file that is served at a path; `/` is the page itself.
 #[must_use]
 pub fn file(path: &str) -> Option<File> {

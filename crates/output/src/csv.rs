@@ -6,6 +6,7 @@ use serde_json::Value;
 
 /// Prints rows as CSV. A column is the name of a field of the row's JSON, or names joined by dots
 /// of fields within fields. What is absent is empty; the elements of a list are joined by spaces.
+/// A text that a spreadsheet would take for a formula begins with `'`.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -32,6 +33,10 @@ fn field<'a>(row: &'a Value, column: &str) -> &'a Value {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
+        // A spreadsheet would take it for a formula.
+        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => {
+            format!("'{text}")
+        }
         Value::String(text) => text.clone(),
         Value::Array(list) => list.iter().map(cell).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
@@ -48,10 +53,10 @@ mod tests {
     fn cells_are_those_of_the_json() {
         let rows = [
             json!({ "name": "a, b", "speedup": { "low": 1.5 }, "path": ["x", "y"], "is": true }),
-            json!({ "name": "c", "speedup": null, "path": [] }),
+            json!({ "name": "=c", "speedup": { "low": -1 }, "path": [] }),
         ];
         let text = written(&["name", "speedup.low", "path", "is"], &rows).unwrap();
-        assert_eq!(text, "name,speedup.low,path,is\n\"a, b\",1.5,x y,true\nc,,,\n");
+        assert_eq!(text, "name,speedup.low,path,is\n\"a, b\",1.5,x y,true\n'=c,-1,,\n");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 import { session } from './session.svelte';
 
+/** Longest time for which an answer is waited for. */
+const LONGEST_READ = 20_000;
+
 /** An answer that tells of a problem. */
 export class ApiError extends Error {
   constructor(
@@ -37,7 +40,8 @@ function problemOf(text: string): string | null {
 }
 
 export async function get<T>(path: string): Promise<T> {
-  return (await send(path)).json() as Promise<T>;
+  const response = await send(path, { signal: AbortSignal.timeout(LONGEST_READ) });
+  return response.json() as Promise<T>;
 }
 
 /** Writes, and returns the answer if there is one. */
@@ -57,6 +61,7 @@ export async function write<T = void>(
 
 /** Returns a problem in one line. */
 export function told(error: unknown): string {
-  if (error instanceof TypeError) return 'the controller does not answer';
+  const isAway = error instanceof TypeError || error instanceof DOMException;
+  if (isAway) return 'the controller does not answer';
   return error instanceof Error ? error.message : String(error);
 }

@@ -63,6 +63,7 @@ export function difference(now: PlanView | undefined, next: PlanView): Differenc
   for (const [flow, path] of pathsNow) {
     if (!pathsNext.has(flow) && path.hosts.length > 0) {
       const [secondsBefore, secondsAfter] = [path.seconds, path.direct];
+      if (secondsAfter !== null) secondsSaved += secondsBefore - secondsAfter;
       actions.push({ kind: 'move', flow, from: path.hosts, to: [], secondsBefore, secondsAfter });
     }
   }

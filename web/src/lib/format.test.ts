@@ -11,13 +11,21 @@ describe('figures', () => {
       '123',
       '12,345',
     ]);
-    expect([0.012, 3.2, 75, 7200].map(format.seconds)).toEqual([
+    expect([0.012, 0.9999, 3.2, 75, 119.7, 3599.9, 7200].map(format.seconds)).toEqual([
       '12.0 ms',
+      '1.00 s',
       '3.20 s',
       '1 min 15 s',
+      '2 min 0 s',
+      '1.00 h',
       '2.00 h',
     ]);
-    expect([0, 0.0123, 1.5].map(format.usd)).toEqual(['$0.00', '$0.0123', '$1.50']);
+    expect([0, 0.00004, 0.0123, 1.5].map(format.usd)).toEqual([
+      '$0.00',
+      '$0.000040',
+      '$0.0123',
+      '$1.50',
+    ]);
     expect([999, 1000, 2e9].map(format.bytes)).toEqual(['999 B', '1.00 kB', '2.00 GB']);
     expect([0, 0.004, 0.5].map(format.percent)).toEqual(['0.00 %', '0.40 %', '50.0 %']);
     expect(format.mbps(1500)).toBe('1.50 Gbit/s');

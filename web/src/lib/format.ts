@@ -11,14 +11,16 @@ export function short(value: number): string {
 
 export function seconds(value: number | null | undefined): string {
   if (value === null || value === undefined) return ABSENT;
-  if (value >= 3600) return `${short(value / 3600)} h`;
-  if (value >= 60) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
-  return value < 1 ? `${short(value * 1000)} ms` : `${short(value)} s`;
+  if (value >= 3599.5) return `${short(value / 3600)} h`;
+  const whole = Math.round(value);
+  if (whole >= 60) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return value < 0.9995 ? `${short(value * 1000)} ms` : `${short(value)} s`;
 }
 
 export function usd(value: number | null | undefined): string {
   if (value === null || value === undefined) return ABSENT;
-  const digits = value !== 0 && Math.abs(value) < 0.1 ? 4 : 2;
+  const size = Math.abs(value);
+  const digits = size === 0 || size >= 0.1 ? 2 : size >= 0.001 ? 4 : 6;
   return `$${value.toFixed(digits)}`;
 }
 
@@ -71,6 +73,9 @@ const WHOLE = new Intl.DateTimeFormat('en-GB', {
   second: '2-digit',
 });
 
+const DATE = new Intl.DateTimeFormat('en-GB', { day: '2-digit', month: 'short' });
+
+export const date = (unixMs: number): string => DATE.format(unixMs);
 export const clock = (unixMs: number): string => CLOCK.format(unixMs);
 export const moment = (unixMs: number): string => WHOLE.format(unixMs);
 

@@ -9,12 +9,16 @@ import type { Change, Kind } from './types';
 const LONGEST_SILENCE = 40_000;
 /** Least time between two reads of one thing. */
 const LEAST_PAUSE = 300;
+/** Time after which a read that failed is tried again. */
+const PAUSE_AFTER_PROBLEM = 5000;
 
 class Live {
   /** Time since when nothing is known to be new; `null` while the stream is open. */
   staleSince = $state<number | null>(null);
   /** True once the stream has been open. */
   hasBegun = $state(false);
+  /** Time of the last that the stream sent. */
+  private heard = 0;
   /** The number of changes of each kind that were told. */
   private changes = $state<Partial<Record<Kind, number>>>({});
 
@@ -32,7 +36,7 @@ class Live {
         // Told below: the stream is closed, whatever the reason.
       }
       if (stop.aborted || session.token === null) return;
-      this.staleSince ??= Date.now();
+      this.staleSince ??= this.heard || Date.now();
       await new Promise((resolve) => setTimeout(resolve, pauseAfter(failures)));
     }
   }
@@ -53,12 +57,18 @@ class Live {
         timer = setTimeout(() => silence.abort(), LONGEST_SILENCE);
         opened();
         this.hasBegun = true;
+        this.heard = Date.now();
         this.staleSince = null;
         for (const data of reader.read(value)) this.take(JSON.parse(data) as Change);
       }
     } finally {
       clearTimeout(timer);
     }
+  }
+
+  /** Forgets what was heard: another session begins anew. */
+  reset(): void {
+    [this.hasBegun, this.staleSince, this.heard] = [false, null, 0];
   }
 
   private take(change: Change): void {
@@ -85,6 +95,7 @@ function keep(path: string, data: unknown): void {
 /** Forgets what was read: another token may see other things. */
 export function forget(): void {
   kept.clear();
+  live.reset();
 }
 
 /** Something that the API tells at a path. */
@@ -114,6 +125,7 @@ export class Resource<T> {
     while (this.isWanted && this.path !== null) {
       this.isWanted = false;
       const path = this.path;
+      let pause = LEAST_PAUSE;
       try {
         const data = await get<T>(path);
         keep(path, data);
@@ -123,9 +135,11 @@ export class Resource<T> {
           this.problem = told(error);
           this.isAbsent = error instanceof ApiError && error.status === 404;
           if (this.isAbsent) this.data = undefined;
+          // No event tells when it can be read again.
+          else if (session.token !== null) [this.isWanted, pause] = [true, PAUSE_AFTER_PROBLEM];
         }
       }
-      await new Promise((resolve) => setTimeout(resolve, LEAST_PAUSE));
+      await new Promise((resolve) => setTimeout(resolve, pause));
     }
     this.isReading = false;
   }

@@ -18,10 +18,10 @@ impl Given {
         self.ends.clone().ok_or_else(none)
     }
 
-    /// Returns the time of a measurement: the one that `--at` names, or its own.
+    /// Returns the time of a measurement: its own, or else the one that `--at` names.
     pub(super) fn time(&self, own: Option<u64>, hint: &str) -> Result<u64, String> {
         let none = || format!("holds no time: {hint}, or name it by --at 2026-11-27T13:00:00Z");
-        self.at.or(own).ok_or_else(none)
+        own.or(self.at).ok_or_else(none)
     }
 }
 

@@ -31,6 +31,9 @@ pub(super) fn read_ping(text: &str, given: &Given) -> Result<Imported, String> {
     for (number, line) in text.lines().enumerate() {
         let (unix_ms, line) = stamp(line);
         let Some((_, rest)) = line.split_once(" time=") else { continue };
+        if rest.contains("(DUP!)") {
+            continue;
+        }
         let rtt = rest.trim_end().strip_suffix("ms").map(str::trim).and_then(millis);
         let rtt = rtt.ok_or_else(|| {
             let found = tradewind_units::shown(rest);
@@ -45,7 +48,7 @@ pub(super) fn read_ping(text: &str, given: &Given) -> Result<Imported, String> {
 /// Reads what `fping` prints with -c, -C or -e of one target.
 pub(super) fn read_fping(text: &str, given: &Given) -> Result<Imported, String> {
     let mut replies = Replies::default();
-    let mut target: Option<&str> = None;
+    let (mut target, mut has_lines): (Option<&str>, bool) = (None, false);
     for (number, line) in text.lines().enumerate() {
         let (unix_ms, line) = stamp(line);
         let Some((name, times)) = target_and_times(line.trim()).map_err(|found| {
@@ -63,6 +66,12 @@ pub(super) fn read_fping(text: &str, given: &Given) -> Result<Imported, String> 
             ));
         }
         target = Some(name);
+        // The summary of -C repeats what the lines before it say.
+        let is_line = line.contains(" : [");
+        if has_lines && !is_line {
+            continue;
+        }
+        has_lines |= is_line;
         times.into_iter().for_each(|rtt| replies.add(rtt, unix_ms));
     }
     replies.measured(given, "192.0.2.1 : [0], 64 bytes, 0.025 ms", "run `fping -D -c 10`")
@@ -73,7 +82,7 @@ pub(super) fn read_fping(text: &str, given: &Given) -> Result<Imported, String> 
 /// # Errors
 /// The line, if `fping` does not write such.
 fn target_and_times(line: &str) -> Result<Option<(&str, Vec<f64>)>, &str> {
-    if line.is_empty() || line.starts_with("ICMP ") {
+    if line.is_empty() || line.starts_with("ICMP ") || line.contains(" : duplicate for ") {
         return Ok(None);
     }
     if let Some((name, rest)) = line.split_once(" is alive (") {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_control::message::{CONFIG_VERSION, ProcessState};
-use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step};
+use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
 use tradewind_control::{Controller, Refusal, State, forecast, gain};
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
@@ -38,7 +38,10 @@ fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
         applied: seen.and_then(|seen| seen.applied),
         refused: seen.and_then(|seen| seen.refused.clone()),
         processes: seen.map(|seen| seen.processes.clone()).unwrap_or_default(),
-        sessions: seen.and_then(|seen| seen.processes.iter().map(|one| one.sessions).sum()),
+        sessions: seen.and_then(|seen| {
+            let mut sessions = seen.processes.iter().map(|one| one.sessions);
+            sessions.try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
+        }),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
     }
 }
@@ -122,10 +125,16 @@ impl<'a> FlowViews<'a> {
         let rollout = &self.state.rollout;
         let in_effect = (rollout.step == Step::Done && rollout.since_unix_ms > 0)
             .then_some(rollout.since_unix_ms);
-        let taken_back = self.state.taken_back.get(&flow.id).and_then(|taken| taken.paths.last());
+        let now = millis(self.now);
+        let is_open = |taken: &&TakenPath| {
+            let is_planned = planned.is_some_and(|planned| planned.path == taken.path);
+            is_planned && (taken.since_unix_ms..taken.end_unix_ms()).contains(&now)
+        };
+        let taken_back = self.state.taken_back.get(&flow.id);
+        let taken_back = taken_back.and_then(|taken| taken.paths.iter().rev().find(is_open));
         let why = match (self.plan, planned, taken_back) {
             (_, _, _) if self.is_spent => "the budget of today is spent".to_owned(),
-            (None, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
+            (_, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
                 "there is no budget".to_owned()
             }
             (None, _, _) => "no plan is in effect".to_owned(),
@@ -203,7 +212,7 @@ pub(super) fn status(
     let state = controller.state();
     let hosts = hosts(controller).hosts;
     let wanted = |host: &&HostView| !matches!(host.state, HostState::Drained | HostState::Revoked);
-    let flows = flows(controller).flows;
+    let paths = controller.paths_in_effect(unix_now());
     let mut problems: Vec<StatusProblem> = hosts.iter().filter_map(problem_of_host).collect();
     problems.extend(problems_of_flows(state));
     // What is wrong with hosts and flows explains most of what plans lack.
@@ -223,8 +232,8 @@ pub(super) fn status(
         problems,
         hosts_well: hosts.iter().filter(|host| host.state == HostState::Well).count(),
         hosts: hosts.iter().filter(wanted).count(),
-        flows: flows.len(),
-        flows_over_relays: flows.iter().filter(|flow| !flow.path.is_empty()).count(),
+        flows: state.flows.len(),
+        flows_over_relays: paths.values().filter(|path| !path.is_empty()).count(),
         settings: settings(controller),
         plan: state.plan_in_effect().map(|plan| plan.number),
         rollout_to: state.rollout.to,
@@ -312,7 +321,7 @@ fn alarm(state: &State, usd_per_day: Money) -> Option<StatusProblem> {
         });
     }
     if spending.is_alarmed {
-        let spent = spending.machines + spending.traffic;
+        let spent = spending.machines + spending.traffic + spending.tests;
         return Some(StatusProblem {
             what: format!("{spent} of today's budget of {} are spent", spending.budget),
             remedy: "`tradewind budget` raises it, `tradewind gain` shows what for".to_owned(),
