@@ -93,7 +93,7 @@ pub enum Record {
     Batch(BatchTaken),
     /// The sessions of one day, flow, arm, size class and path, by all of these.
     Sessions(DaySessions),
-    /// What a flow carried in the hours of one day, by the flow and the day.
+    /// The usage of a flow in the hours of one day, by the flow and the day.
     Usage(DayUsage),
     /// The money of one day, by the day.
     Spent(Spent),
@@ -443,7 +443,7 @@ pub struct DaySessions {
     pub tally: SessionTally,
 }
 
-/// What a flow carried in the hours of one day. Some 2 KB in the store, so a hundred flows take
+/// The usage of a flow in the hours of one day. Some 2 KB in the store, so a hundred flows take
 /// 80 MB in 13 months.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DayUsage {
@@ -455,7 +455,7 @@ pub struct DayUsage {
     pub hours: Vec<HourUsage>,
 }
 
-/// What a flow carried in one hour.
+/// The usage of a flow in one hour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HourUsage {
     /// The hour, in hours since the Unix epoch (UTC).

@@ -1,4 +1,4 @@
-//! Why a new plan should be made, in plain words.
+//! The reasons for which a new plan should be made, in plain words.
 
 use std::collections::{BTreeMap, BTreeSet};
 

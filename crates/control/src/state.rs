@@ -47,7 +47,7 @@ pub struct State {
     /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
     /// [`SessionTally::key`].
     pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
-    /// What flows carried in each hour, by flow and day: of each flow the newest
+    /// The usage of flows in each hour, by flow and day: of each flow the newest
     /// [`DAYS_IN_MEMORY`] on which it carried something.
     pub usage: Arc<BTreeMap<FlowId, BTreeMap<u64, Vec<HourUsage>>>>,
     /// The paths that were taken back from each flow.

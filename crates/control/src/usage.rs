@@ -1,4 +1,4 @@
-//! What flows carried in each hour, from the sessions that gateways report.
+//! The usage of flows in each hour, from the sessions that gateways report.
 //!
 //! An agent tells how the sessions of a batch spread over hours. That counts only where it agrees
 //! with their tallies, so that hours and days add up to the same; else, and where an agent tells

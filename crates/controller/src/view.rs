@@ -167,14 +167,14 @@ pub struct FlowView {
     pub seconds_direct: Option<f64>,
     /// The cost of a day's traffic on that path, as planned; absent where no plan has the flow.
     pub usd_per_day: Option<Money>,
-    /// Why it is that path, in one line.
+    /// The reason of that path, in one line.
     pub why: String,
     /// Time from which on it was in effect, in milliseconds since the Unix epoch; absent where that
     /// is not known.
     pub since_unix_ms: Option<u64>,
 }
 
-/// What a flow carried in the last month.
+/// The usage of a flow in the last month.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// [`SCHEMA_VERSION`].

@@ -1489,7 +1489,7 @@ export interface components {
              * @description Weight of its completion time; at least 1.
              */
             weight: number;
-            /** @description Why it is that path, in one line. */
+            /** @description The reason of that path, in one line. */
             why: string;
         };
         /** @description All flows. */
@@ -1689,7 +1689,7 @@ export interface components {
              */
             schema_version: number;
         };
-        /** @description What a flow carried in one hour. */
+        /** @description The usage of a flow in one hour. */
         HourUsage: {
             /**
              * Format: uint64
@@ -2439,7 +2439,7 @@ export interface components {
          *     applied the one before.
          */
         Step: "relays" | "gateways" | "done";
-        /** @description What a flow carried in the last month. */
+        /** @description The usage of a flow in the last month. */
         Usage: {
             /**
              * name

@@ -1,4 +1,4 @@
-//! Where sites and regions are: regions by the catalogue; sites, which are places of the operator's
+//! The places of sites and regions: regions by the catalogue; sites, which are places of the operator's
 //! own choice, by the city that they are named after.
 
 use std::collections::BTreeSet;

@@ -12,7 +12,7 @@ use super::{Agent, Running, flow, gateway};
 use crate::Client;
 use crate::changes::Kind;
 use crate::testing::TestFolder;
-use crate::view::{Change, FlowView, Status, Usage};
+use crate::view::{Change, FlowView, Places, Status, Usage};
 
 /// A listener for events.
 struct Listener(std::io::BufReader<std::net::TcpStream>);
@@ -116,6 +116,13 @@ fn metrics_tell_of_work_and_state() {
     assert!(value("decisions_total") >= 2.0 && value("decisions_seconds_total") > 0.0);
     assert!(value("store_writes_total") <= value("decisions_total"));
     assert!(value("store_writes_seconds_total") >= 0.0);
+}
+
+/// Checks that the only region of a relay is known.
+pub(super) fn relay_is_at_its_place(client: &Client) {
+    let places: Places = client.get("/v1/places").unwrap();
+    assert_eq!(places.places.len(), 1, "{places:?}");
+    assert_eq!((places.places[0].label.as_str(), places.places[0].is_guess), ("Hamina", false));
 }
 
 /// Checks that a flow without sessions has the volume that is declared.
