@@ -1,5 +1,5 @@
-//! The places of sites and regions: regions by the catalogue; sites, which are places of the operator's
-//! own choice, by the city that they are named after.
+//! The places of sites and regions: regions by the catalogue; sites, which are places of the
+//! operator's own choice, by the city that they are named after.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
