@@ -21,6 +21,7 @@ mod error;
 pub mod home;
 pub mod join;
 pub mod link;
+pub mod packets;
 pub mod passive;
 pub mod probes;
 pub mod run;

@@ -21,6 +21,7 @@ use tradewind_units::Duration;
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Membership, Status};
 use crate::link::{Link, LinkError};
+use crate::packets::Packets;
 use crate::passive::Passive;
 use crate::probes::{Probes, ResponderHere};
 use crate::sessions::Sessions;
@@ -73,7 +74,8 @@ pub async fn run(
     let (results, mut measured) = mpsc::unbounded_channel();
     let random = tradewind_net::entropy::bytes().map_err(AgentError::system("entropy"))?;
     let sessions = Sessions::new(u64::from_le_bytes(random));
-    let sources = Sources { probes: Probes::new(results), sessions, passive: Passive::start()? };
+    let (packets, passive) = (Packets::default(), Passive::start()?);
+    let sources = Sources { probes: Probes::new(results), sessions, packets, passive };
     let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);
     agent.take_last_document().await;
 
@@ -169,6 +171,7 @@ async fn send_reports(
 struct Sources {
     probes: Probes,
     sessions: Sessions,
+    packets: Packets,
     passive: Passive,
 }
 
@@ -330,6 +333,7 @@ impl Agent {
         self.listen_for_sessions();
         let applied = self.supervisor.apply(&document, Instant::now());
         applied.map_err(|error| NotTaken::Failed(document.version, error.to_string()))?;
+        self.sources.packets.watch(&document, &self.sources.sessions);
         self.sources.passive.observer().watch(&document.watched, document.responder_port);
         self.document = Some(document);
         Ok(())

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use tradewind_config::{GatewayConfig, Kind, LogTarget};
 use tradewind_control::message::{
     Arm, Document, FlowHour, SESSIONS_SOCKET, SessionBatch, SessionTally,
 };
+use tradewind_control::packet_flow::PacketTally;
 use tradewind_net::privileges::{Account, DEFAULT_USER, is_root};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, RelayId};
@@ -91,6 +93,7 @@ pub struct Tallies {
     number: u64,
     open: BTreeMap<Key, SessionTally>,
     hours: BTreeMap<(FlowId, u64), FlowHour>,
+    packets: BTreeMap<SocketAddr, PacketTally>,
     overlaps: Overlaps,
     missing: Missing,
 }
@@ -106,6 +109,7 @@ impl Tallies {
             number: 0,
             open: BTreeMap::new(),
             hours: BTreeMap::new(),
+            packets: BTreeMap::new(),
             overlaps: Overlaps::new(),
             missing,
         }
@@ -182,13 +186,24 @@ impl Tallies {
     /// Returns the batch for a report: the one that waits to be acknowledged, or else what ended
     /// since; none if nothing did.
     pub fn batch(&mut self) -> Option<SessionBatch> {
-        if self.fixed.is_none() && !self.open.is_empty() {
+        if self.fixed.is_none() && !(self.open.is_empty() && self.packets.is_empty()) {
             self.number += 1;
-            let tallies = std::mem::take(&mut self.open).into_values().collect();
-            let hours = std::mem::take(&mut self.hours).into_values().collect();
-            self.fixed = Some(SessionBatch { run: self.run, number: self.number, tallies, hours });
+            self.fixed = Some(SessionBatch {
+                run: self.run,
+                number: self.number,
+                tallies: std::mem::take(&mut self.open).into_values().collect(),
+                hours: std::mem::take(&mut self.hours).into_values().collect(),
+                packets: std::mem::take(&mut self.packets).into_values().collect(),
+            });
         }
         self.fixed.clone()
+    }
+
+    /// Adds what became of a packet flow's packets since the last call.
+    pub fn add_packets(&mut self, tally: PacketTally) {
+        let before = self.packets.get(&tally.listen).map(|before| before.counts);
+        let counts = before.unwrap_or_default().plus(tally.counts);
+        self.packets.insert(tally.listen, PacketTally { counts, ..tally });
     }
 
     /// Forgets the batch of the last report, which was acknowledged.
@@ -292,6 +307,12 @@ impl Sessions {
         let reader = tokio::spawn(read(socket, Arc::clone(&self.tallies)));
         self.reader = Some(reader.abort_handle());
         Ok(())
+    }
+
+    /// Returns the tallies, for others to add to.
+    #[must_use]
+    pub fn shared(&self) -> Arc<Mutex<Tallies>> {
+        Arc::clone(&self.tallies)
     }
 
     fn tallies(&self) -> MutexGuard<'_, Tallies> {

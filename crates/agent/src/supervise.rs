@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tradewind_config::Kind;
 use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus};
 use tradewind_net::processes::{self, Running};
+use tradewind_node::{GATEWAY_LIVE_KEYS, RELAY_LIVE_KEYS};
 use tradewind_stream::process::reload;
 use tradewind_units::Duration;
 
@@ -413,10 +414,11 @@ impl Unit {
 
 /// Returns the signal that a change takes. A changed configuration is found by the process itself.
 fn due(process: &Process, change: &Change) -> Due {
-    let live: &[&str] = match process.kind {
-        Kind::Gateway => &tradewind_gateway::LIVE_KEYS,
-        _ => &tradewind_relay::LIVE_KEYS,
+    let (of_streams, of_packets): (&[&str], &[&str]) = match process.kind {
+        Kind::Gateway => (&tradewind_gateway::LIVE_KEYS, GATEWAY_LIVE_KEYS),
+        _ => (&tradewind_relay::LIVE_KEYS, RELAY_LIVE_KEYS),
     };
+    let live = [of_streams, of_packets].concat();
     match &change.config_before {
         Some(before) if !before.is_empty() => {
             let [before, after] = [before.as_str(), &process.config]
@@ -424,7 +426,7 @@ fn due(process: &Process, change: &Change) -> Due {
             // A running gateway takes another grant, but neither its first one nor the loss of it.
             let has_grant = |table: &toml::Table| table.contains_key("grant");
             let is_live = has_grant(&before) == has_grant(&after)
-                && reload::changed(&before, &after, live).is_empty();
+                && reload::changed(&before, &after, &live).is_empty();
             if is_live { Due::Nothing } else { Due::Upgrade }
         }
         _ if change.files => Due::Reload,

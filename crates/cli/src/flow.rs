@@ -9,12 +9,18 @@ use tradewind_units::{Bytes, FlowId, SiteId};
 
 use crate::controller::access::{ControllerArgs, OutputArgs, TableArgs};
 use crate::output::{self, Outcome, table};
+use crate::packet_flows::{self, AddPacketsArgs};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum FlowCommand {
     /// Declare a flow, or change the one of the same name
     Add(AddArgs),
-    /// Remove a flow
+    /// Declare a packet flow from one gateway to another, or change the one of the same name
+    ///
+    /// Datagrams that applications send to the gateway at --from leave at the gateway of --to-site,
+    /// over the cheapest packet service that meets the latency budget.
+    AddPackets(AddPacketsArgs),
+    /// Remove a flow or packet flow
     Remove {
         /// Its name
         name: FlowId,
@@ -76,6 +82,7 @@ const COLUMNS: [&str; 10] = [
 pub(crate) fn run(command: FlowCommand) -> Outcome {
     match command {
         FlowCommand::Add(args) => add(args),
+        FlowCommand::AddPackets(args) => packet_flows::add(args),
         FlowCommand::Remove { name, controller } => {
             controller.client()?.delete(&format!("/v1/flows/{name}"))?;
             output::note(format_args!("removed flow {name}"));

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tradewind_config::GatewayConfig;
 use tradewind_gateway::Gateway;
 use tradewind_net::sandbox;
-use tradewind_node::{Node, NodeConfig};
+use tradewind_node::{GATEWAY_LIVE_KEYS, Node, NodeConfig};
 use tradewind_stream::{
     Additions, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
+    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE_KEYS, move |text| {
         node_config(&GatewayConfig::parse(text)?, &held, text)
     })
     .start(args.watch, &shutdown)?;
@@ -95,15 +95,6 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
-
-/// The keys of the packet plane that a reload applies.
-const GATEWAY_LIVE: &[&str] = &[
-    "revocations",
-    "packet_endpoint.operators",
-    "packet_endpoint.relays",
-    "packet_endpoint.destinations",
-    "packet_endpoint.allow_loopback",
-];
 
 /// Returns the settings of the gateway's packet plane, if it has one.
 fn node_config(

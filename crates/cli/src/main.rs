@@ -34,6 +34,7 @@ mod measure;
 mod netcheck;
 mod output;
 mod packet;
+mod packet_flows;
 mod packet_plane;
 mod password;
 mod ping;
@@ -121,6 +122,8 @@ enum Command {
     Host(hosts::HostCommand),
     /// Show the flows of an overlay and their paths
     Flows(flow::FlowsArgs),
+    /// Show the packet flows of an overlay: sent, lost, recovered and late packets
+    Packets(packet_flows::PacketsArgs),
     /// Declare or remove a flow of an overlay
     #[command(subcommand)]
     Flow(flow::FlowCommand),
@@ -210,6 +213,7 @@ fn main() -> ExitCode {
         Command::Hosts(args) => hosts::list(&args),
         Command::Host(command) => hosts::run(&command),
         Command::Flows(args) => flow::list(&args),
+        Command::Packets(args) => packet_flows::list(&args),
         Command::Flow(command) => flow::run(command),
         Command::Budget(args) => budget::budget(&args),
         Command::Mode(args) => budget::mode(&args),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tradewind_config::RelayConfig;
 use tradewind_net::sandbox;
-use tradewind_node::{Node, NodeConfig};
+use tradewind_node::{Node, NodeConfig, RELAY_LIVE_KEYS};
 use tradewind_relay::Relay;
 use tradewind_stream::{
     Additions, Handle, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut relay = Relay::bind_with(&config, handover, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
+    packet_plane::reload_beside(reloads, beside, RELAY_LIVE_KEYS, move |text| {
         node_config(&RelayConfig::parse(text)?, &held, text)
     })
     .start(args.watch, &shutdown)?;
@@ -95,9 +95,6 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
-
-/// The keys of the packet plane that a reload applies.
-const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
 /// Returns the settings of the relay's packet plane, if it has one.
 fn node_config(

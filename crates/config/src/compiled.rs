@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use toml::{Table, Value};
 use tradewind_desired::packets::any_address;
 use tradewind_desired::permissions::is_loopback;
-use tradewind_desired::{DesiredGateway, DesiredRelay, ProcessLegs, Route};
+use tradewind_desired::{
+    DesiredGateway, DesiredRelay, GatewayPacket, ProcessLegs, RelayPacket, Route,
+};
 use tradewind_grant::Destination;
 use tradewind_units::{FlowId, Segments};
 
@@ -91,6 +93,50 @@ pub fn set_relay(table: &mut Table, relay: &DesiredRelay) -> Result<(), ConfigEr
     Ok(())
 }
 
+/// Sets `flows` in a gateway's `[[packet]]`: entries with the same `listen` are replaced, all
+/// others of the table stay.
+///
+/// # Errors
+/// When the table has a `packet` of another form.
+pub fn set_gateway_packets(table: &mut Table, flows: &[GatewayPacket]) -> Result<(), ConfigError> {
+    let packets = table.entry("packet").or_insert_with(|| Value::Array(Vec::new()));
+    let packets = packets
+        .as_array_mut()
+        .ok_or_else(|| ConfigError::new("packet", "expected `[[packet]]`"))?;
+    for flow in flows {
+        let listen = flow.listen.to_string();
+        packets.retain(|other| other.get("listen").and_then(Value::as_str) != Some(&listen));
+        packets.push(value(flow, "packet")?);
+    }
+    Ok(())
+}
+
+/// Sets the needs of packet flows in a relay's `[packet]`: its coding and prices are replaced,
+/// neighbours are added to those of the table, and all else of it stays.
+///
+/// # Errors
+/// When the table has a `packet` of another form.
+pub fn set_relay_packets(table: &mut Table, packet: &RelayPacket) -> Result<(), ConfigError> {
+    let mut planned =
+        Table::try_from(packet).map_err(|error| ConfigError::new("packet", error.to_string()))?;
+    if packet.next_hops.iter().any(is_loopback) {
+        planned.insert("allow_loopback".to_owned(), Value::Boolean(true));
+    }
+    let there = table.entry("packet").or_insert_with(|| Value::Table(Table::new()));
+    let there =
+        there.as_table_mut().ok_or_else(|| ConfigError::new("packet", "expected `[packet]`"))?;
+    for (key, value) in planned {
+        match (there.get_mut(&key), value) {
+            (Some(known @ Value::Array(_)), more @ Value::Array(_)) => add_all(known, more),
+            // Coding across gateways is the operator's to allow.
+            (Some(Value::Table(known)), Value::Table(more)) => known.extend(more),
+            (Some(_), _) if key == "listen" || key == "allow_loopback" => {}
+            (_, value) => drop(there.insert(key, value)),
+        }
+    }
+    Ok(())
+}
+
 /// Lets initial windows up to `most` be learned, unless the table configures that.
 fn set_learned(table: &mut Table, most: Option<Segments>) {
     if let Some(most) = most
@@ -125,7 +171,7 @@ fn set_legs(table: &mut Table, legs: Table) {
 }
 
 /// Adds missing elements to a list.
-pub fn add_all(known: &mut Value, more: Value) {
+fn add_all(known: &mut Value, more: Value) {
     if let (Value::Array(known), Value::Array(more)) = (known, more) {
         for one in more {
             if !known.contains(&one) {

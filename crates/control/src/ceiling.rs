@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tradewind_config::packet::{GatewayPackets, TrafficSource};
 use tradewind_config::{
     AccessLogConfig, GatewayConfig, JumpstartConfig, Kind, LogTarget, RelayConfig,
 };
@@ -172,10 +173,15 @@ impl Ceiling {
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
             has_logs: logs,
-            has_packets: config.packet.is_some(),
             learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
+        if let Some(packets) = config.packets().map_err(|error| error.to_string())? {
+            if packets.services.is_registry || packets.services.rendezvous.is_some() {
+                return Err("packet: a registry and storage are not for controllers".to_owned());
+            }
+            self.check_next_hops("packet.next_hops", &packets.next_hops)?;
+        }
         self.check_destinations("policy.destinations", &config.policy.destinations)?;
         self.check_next_hops("policy.next_hops", &config.policy.next_hops)
     }
@@ -193,10 +199,12 @@ impl Ceiling {
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
             has_logs: config.access_log.as_ref().is_some_and(|log| !is_of_agent(log)),
-            has_packets: config.has_packets(),
             learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
+        if let Some(packets) = config.packets().map_err(|error| error.to_string())? {
+            self.check_packets(&packets)?;
+        }
         if !self.capture && (!config.tproxy.is_empty() || config.has_open_proxies()) {
             return Err("tproxy, and proxies for other hosts, take `capture = true`".to_owned());
         }
@@ -225,6 +233,33 @@ impl Ceiling {
         Ok(())
     }
 
+    /// Checks a gateway's packet plane: ports of its own for applications, relays and remote
+    /// gateways by their addresses, and destinations that it delivers to.
+    fn check_packets(&self, packets: &GatewayPackets) -> Result<(), String> {
+        let is_plain = packets.groups.is_empty()
+            && packets.rendezvous.deposits.is_empty()
+            && packets.rendezvous.relays.is_empty()
+            && packets.socks5_udp.is_none()
+            && packets.further_addresses.is_empty()
+            && packets.preserve_source.is_empty()
+            && packets.tunnel.is_none()
+            && packets.members.is_none();
+        if !is_plain {
+            return Err("packets: expected `[[packet]]` with `listen` and `to` alone".to_owned());
+        }
+        for path in &packets.paths {
+            if !matches!(path.source, TrafficSource::Port { .. }) {
+                return Err("packet: expected `listen` and `to`".to_owned());
+            }
+            // Without a file of members, all are given by address.
+            let hops = path.delivery.named();
+            let rules: Vec<_> =
+                hops.map(|hop| Destination::Address(hop.address).as_rule()).collect();
+            self.check_next_hops("packet.relays, packet.remote", &rules)?;
+        }
+        self.check_destinations("packet_endpoint.destinations", &packets.destinations)
+    }
+
     fn check_destinations(&self, key: &str, rules: &[DestinationRule]) -> Result<(), String> {
         check_within(key, rules, ("destinations", &self.destinations))
     }
@@ -243,7 +278,6 @@ struct Common<'a> {
     run_as: Option<&'a str>,
     metrics: Option<SocketAddr>,
     has_logs: bool,
-    has_packets: bool,
     learner: Option<&'a JumpstartConfig>,
 }
 
@@ -269,9 +303,6 @@ impl Common<'_> {
             return Err(format!(
                 "access_log, audit_log: expected none, or a gateway's to `unix:{SESSIONS_SOCKET}`"
             ));
-        }
-        if self.has_packets {
-            return Err("the packet plane is not for controllers yet".to_owned());
         }
         if self.learner.is_some_and(|learner| learner.hints.is_some() || learner.socket.is_some()) {
             return Err("jumpstart: `hints` and `socket` are not for controllers".to_owned());

@@ -11,10 +11,12 @@ pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
 use crate::draft::{Draft, unix_ms};
 use crate::explain::Explanation;
 use crate::message::{DocumentVersion, SignedDocument};
-use crate::record::Record;
+use crate::packet_flow::{PacketFlowRecord, PlannedPackets};
+use crate::record::{Host, Record};
 use crate::state::State;
 use crate::{
-    documents, enrolment, explain, import, operator, planning, reports, rollout, staleness,
+    documents, enrolment, explain, import, money, operator, packets, planning, reports, rollout,
+    staleness,
 };
 
 /// The controller.
@@ -78,6 +80,7 @@ impl Controller {
                 enrolment::join(draft, identity, *from, request)?
             }
             Event::AddFlow(flow) => operator::add_flow(draft, flow, &self.keys)?,
+            Event::AddPacketFlow(flow) => operator::add_packet_flow(draft, flow, &self.keys)?,
             Event::RemoveFlow(flow) => operator::remove_flow(draft, flow)?,
             Event::ChangeSettings(request) => {
                 let answer = operator::change_settings(draft, request)?;
@@ -148,6 +151,20 @@ impl Controller {
     #[must_use]
     pub fn paths_in_effect(&self, now: Timestamp) -> BTreeMap<&FlowId, Vec<&HostId>> {
         planning::paths_in_effect(&self.state, unix_ms(now))
+    }
+
+    /// Returns the packet flows of the plan in effect; `None` without one, and while nothing may be
+    /// spent.
+    #[must_use]
+    pub fn packets_in_effect(&self, now: Timestamp) -> Option<&PlannedPackets> {
+        let plan = self.state.plan_in_effect()?;
+        (!money::is_unpaid(&self.state, unix_ms(now), plan)).then_some(&*plan.packets)
+    }
+
+    /// Returns the host whose gateway delivers a packet flow, if one can.
+    #[must_use]
+    pub fn receiver(&self, flow: &PacketFlowRecord) -> Option<&Host> {
+        packets::receiver(&self.state, flow)
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher

@@ -4,17 +4,21 @@
 //! that are declared now. So removing a flow, or declaring it anew, takes no permission away from a
 //! path that a gateway still uses.
 
+mod packets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use toml::{Table, Value};
 use tradewind_config::{Kind, compiled};
 use tradewind_desired::{
-    Desired, DesiredGateway, DesiredRelay, Fallbacks, GrantTerms, Hop, Inventory, LegProfile,
-    Route, RouteTable, compile,
+    Desired, DesiredGateway, DesiredPackets, DesiredRelay, Fallbacks, GrantTerms, Hop, Inventory,
+    LegProfile, Route, RouteTable, compile,
 };
 use tradewind_grant::token::{Extensions, RELAY_LIMIT};
-use tradewind_grant::{Grant, OperatorKey, PublicIdentity, Relays, RevocationList, SignedGrant};
+use tradewind_grant::{
+    Destination, Grant, OperatorKey, PublicIdentity, Relays, RevocationList, SignedGrant,
+};
 use tradewind_plan::Flow;
 use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId, Timestamp};
 
@@ -32,6 +36,8 @@ use crate::watched::watched;
 
 /// The port of relays.
 pub(crate) const RELAY_PORT: u16 = 7000;
+/// The UDP port of relays and gateways for packets.
+pub(crate) const PACKET_PORT: u16 = RELAY_PORT;
 /// The addresses of metrics and health, on each host.
 const RELAY_METRICS: &str = "127.0.0.1:9101";
 const GATEWAY_METRICS: &str = "127.0.0.1:9102";
@@ -113,6 +119,8 @@ pub(crate) fn check_grant(draft: &Draft, site: &SiteId, keys: &Keys) -> Result<(
     let mut terms = GrantTerms::default();
     let flows = draft.state.flows.values().filter(|flow| flow.from == *site);
     flows.for_each(|flow| terms.add_destination(&flow.to));
+    let packets = draft.state.packet_flows.values().filter(|flow| flow.from == *site);
+    packets.for_each(|flow| terms.add_destination(&Destination::Address(flow.to)));
     let grant = grant(draft.time, keys.identity.public(), Relays::Any, &terms);
     let refused = |error: &dyn std::fmt::Display| {
         Refusal::Invalid(format!("the grant of {site} would hold too much: {error}"))
@@ -124,6 +132,7 @@ pub(crate) fn check_grant(draft: &Draft, site: &SiteId, keys: &Keys) -> Result<(
 struct Compiled<'a> {
     record: &'a PlanRecord,
     desired: Desired,
+    packets: DesiredPackets,
 }
 
 /// Everything that documents follow from.
@@ -150,8 +159,9 @@ impl<'a> Compiler<'a> {
         let (mut plans, mut problems) = (Vec::new(), Vec::new());
         let numbers = retiring.filter(|plan| !of_rollout.contains(plan)).chain(of_rollout);
         for record in numbers.flatten().filter_map(|number| state.plans.get(&number)) {
-            match desired(state, record) {
-                Ok(desired) => plans.push(Compiled { record, desired }),
+            let packets = packets::desired(state, record);
+            match desired(state, record).and_then(|desired| Ok((desired, packets?))) {
+                Ok((desired, packets)) => plans.push(Compiled { record, desired, packets }),
                 Err(problem) => problems.push(format!("plan {}: {problem}", record.number)),
             }
         }
@@ -184,17 +194,25 @@ impl<'a> Compiler<'a> {
         table.insert("revocations".to_owned(), REVOCATIONS_FILE.into());
         table.insert("metrics".to_owned(), RELAY_METRICS.into());
         compiled::set_relay(&mut table, &relay).map_err(|error| error.to_string())?;
+        if let Some(packets) = self.relay_packets(host) {
+            compiled::set_relay_packets(&mut table, &packets).map_err(|it| it.to_string())?;
+        }
         let files = [(REVOCATIONS_FILE.to_owned(), self.revocations.clone())].into();
         Ok(vec![process("relay", Kind::Relay, &table, files)?])
     }
 
-    /// Returns the relay without revoked neighbours.
-    fn without_revoked(&self, mut relay: DesiredRelay) -> DesiredRelay {
+    /// Returns the addresses of relays that are revoked.
+    fn gone(&self) -> Vec<SocketAddr> {
         let revoked = self.state.hosts.values().filter(|host| !host.is_trusted);
         let addresses: BTreeSet<SocketAddr> = revoked.map(address).collect();
         let trusted = self.state.hosts.values().filter(|host| host.is_trusted);
         let shared: BTreeSet<SocketAddr> = trusted.map(address).collect();
-        let gone: Vec<SocketAddr> = addresses.difference(&shared).copied().collect();
+        addresses.difference(&shared).copied().collect()
+    }
+
+    /// Returns the relay without revoked neighbours.
+    fn without_revoked(&self, mut relay: DesiredRelay) -> DesiredRelay {
+        let gone = self.gone();
         relay.policy.next_hops.retain(|rule| !gone.iter().any(|at| rule.covers_address(*at)));
         relay.legs.to.retain(|leg| !gone.contains(&leg.address));
         relay
@@ -203,10 +221,12 @@ impl<'a> Compiler<'a> {
     fn gateway(&self, host: &Host, site: &SiteId) -> Result<Vec<Process>, String> {
         let flows: Vec<&FlowRecord> =
             self.state.flows.values().filter(|flow| flow.from == *site).collect();
-        if flows.is_empty() {
+        let packets = self.gateway_packets(host, site);
+        if flows.is_empty() && packets.is_none() {
             return Ok(Vec::new());
         }
-        let gateway = self.desired_gateway(site, &flows)?;
+        let mut gateway = self.desired_gateway(site, &flows)?;
+        packets.iter().for_each(|packets| gateway.grant.extend(&packets.grant));
         let mut table = Table::new();
         table.insert("identity_file".to_owned(), IDENTITY_FILE.into());
         table.insert("direct".to_owned(), Value::Boolean(true));
@@ -226,7 +246,13 @@ impl<'a> Compiler<'a> {
         for flow in flows {
             compiled::set_forward(&mut table, flow.listen, &flow.to, &flow.id).map_err(text)?;
         }
-        Ok(vec![process("gateway", Kind::Gateway, &table, BTreeMap::new())?])
+        let mut files = BTreeMap::new();
+        if let Some(packets) = packets {
+            packets.set(&mut table, &self.keys.operator.public()).map_err(text)?;
+            table.insert("revocations".to_owned(), REVOCATIONS_FILE.into());
+            files.insert(REVOCATIONS_FILE.to_owned(), self.revocations.clone());
+        }
+        Ok(vec![process("gateway", Kind::Gateway, &table, files)?])
     }
 
     /// Returns the gateway of a site: planned flows on their paths, others direct.
@@ -290,11 +316,13 @@ impl<'a> Compiler<'a> {
 
     /// Returns whether a route passes no revoked relay.
     fn is_trusted(&self, route: &Route) -> bool {
-        let is_revoked = |identity: &PublicIdentity| {
-            let mut hosts = self.state.hosts.values();
-            hosts.any(|host| !host.is_trusted && host.data_identity == *identity)
-        };
-        relayed(route).is_none_or(|hops| !hops.iter().any(|hop| is_revoked(&hop.identity)))
+        relayed(route).is_none_or(|hops| !hops.iter().any(|hop| self.is_revoked(&hop.identity)))
+    }
+
+    /// Returns whether an identity is that of a revoked host.
+    fn is_revoked(&self, identity: &PublicIdentity) -> bool {
+        let mut hosts = self.state.hosts.values();
+        hosts.any(|host| !host.is_trusted && host.data_identity == *identity)
     }
 
     /// Returns the grant of a gateway, if its paths need one: the one that its document has, while

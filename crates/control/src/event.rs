@@ -11,6 +11,7 @@ use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
 use crate::imported::Imported;
 use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
+use crate::packet_flow::PacketFlowRecord;
 use crate::record::{FlowRecord, Mode, Record, Role};
 
 /// The controller's keys.
@@ -84,7 +85,9 @@ pub enum Event {
     },
     /// The operator adds a flow, or replaces the one of the same name.
     AddFlow(FlowRecord),
-    /// The operator removes a flow.
+    /// The operator adds a packet flow, or replaces the one of the same name.
+    AddPacketFlow(PacketFlowRecord),
+    /// The operator removes a flow or packet flow.
     RemoveFlow(FlowId),
     /// The operator changes settings, all of these or none.
     ChangeSettings(SettingsRequest),

@@ -24,6 +24,8 @@
 //! | `usage` | the same by flow and hour |
 //! | [`forecast`] | forecasts of what flows carry, and their back-test |
 //! | [`demand`] | what a flow is expected to carry in a day: declared, or forecast |
+//! | [`packet_flow`] | packet flows: declared, planned, and what became of their packets |
+//! | `packets` | their part in plans, and what gateways report of them |
 //! | [`schedule`] | which probes a host runs next |
 //! | [`knowledge`] | the planner's legs, from measurements |
 //! | `passive` | what connections show of legs |
@@ -59,6 +61,8 @@ pub mod knowledge;
 pub mod message;
 mod money;
 mod operator;
+pub mod packet_flow;
+mod packets;
 mod passive;
 mod planning;
 mod predict;

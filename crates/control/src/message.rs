@@ -26,6 +26,7 @@ use tradewind_grant::{IdentitySigner, PublicIdentity};
 use tradewind_units::{Duration, FlowId, HostId, RelayId, SiteId};
 
 use crate::invite::InviteSecret;
+use crate::packet_flow::PacketTally;
 use crate::record::Role;
 
 /// The version of all messages: raised when a field changes its meaning or is removed.
@@ -33,7 +34,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The version of the configurations that agents of this program read, which refuse keys that they
 /// do not know: raised when documents begin to have another key. Agents state theirs, and documents
 /// for older ones are without it.
-pub const CONFIG_VERSION: u32 = 1;
+pub const CONFIG_VERSION: u32 = 2;
 /// The time after which a long poll without news is answered. Chosen: below the idle timeout of
 /// common firewalls and proxies (60 s).
 pub const LONG_POLL: Duration = Duration::from_secs(25);
@@ -233,8 +234,8 @@ pub struct Report {
     pub passive: Vec<PassiveLeg>,
 }
 
-/// Sessions that ended, tallied. Repeated with the same numbers until a report is acknowledged, so
-/// that each session counts once.
+/// Sessions that ended, and packets, tallied. Repeated with the same numbers until a report is
+/// acknowledged, so that each session and packet counts once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionBatch {
     /// A random number that an agent draws when it starts.
@@ -246,6 +247,9 @@ pub struct SessionBatch {
     /// The same sessions by flow and hour; none from agents that do not tell.
     #[serde(default)]
     pub hours: Vec<FlowHour>,
+    /// The packets of packet flows since the batch before.
+    #[serde(default)]
+    pub packets: Vec<PacketTally>,
 }
 
 /// The sessions of one flow that ended in one hour.

@@ -1,11 +1,13 @@
 //! Settings that the operator declares: flows, budget, mode, and hosts out of service.
 
+use tradewind_plan::packets::MOST_PACKET_FLOWS;
 use tradewind_units::{Bytes, FlowId, HostId};
 
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
 use crate::event::{Answer, Keys, Refusal, SettingsRequest};
+use crate::packet_flow::PacketFlowRecord;
 use crate::record::{FlowRecord, Host, Mode, Record, Settings, Spent};
 
 /// Adds a flow, or replaces the one of the same name.
@@ -45,6 +47,9 @@ fn check_flow(draft: &Draft, flow: &FlowRecord) -> Result<(), Refusal> {
     if flow.listen.port() == 0 {
         return invalid("its gateway needs a port to listen on");
     }
+    if draft.state.packet_flows.contains_key(&flow.id) {
+        return invalid("a packet flow has this name");
+    }
     let others = draft.state.flows.values().filter(|other| other.id != flow.id);
     let mut here = others.filter(|other| other.from == flow.from);
     if let Some(other) = here.find(|other| other.listen.port() == flow.listen.port()) {
@@ -57,9 +62,63 @@ fn check_flow(draft: &Draft, flow: &FlowRecord) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes a flow.
+/// Adds a packet flow, or replaces the one of the same name.
+pub(crate) fn add_packet_flow(
+    draft: &mut Draft,
+    flow: &PacketFlowRecord,
+    keys: &Keys,
+) -> Result<Answer, Refusal> {
+    flow.check()
+        .and_then(|()| check_beside_others(draft, flow))
+        .map_err(|problem| Refusal::Invalid(format!("flow `{}`: {problem}", flow.id)))?;
+    check_site(&flow.from)?;
+    check_site(&flow.to_site)?;
+    let action = format!(
+        "declared packet flow {}: {} -> {} at {}, {} packets a second of {}, at {}",
+        flow.id,
+        flow.from,
+        flow.to,
+        flow.to_site,
+        flow.packets_per_second,
+        flow.packet,
+        flow.listen
+    );
+    draft.push(Record::PacketFlow(flow.clone()));
+    documents::check_grant(draft, &flow.from, keys)?;
+    draft.audit(OPERATOR, action);
+    Ok(Answer::Done)
+}
+
+/// Checks that a packet flow has a name and a port of its own, and that there is room for it.
+fn check_beside_others(draft: &Draft, flow: &PacketFlowRecord) -> Result<(), String> {
+    let state = &draft.state;
+    if state.flows.contains_key(&flow.id) {
+        return Err("a flow of streams has this name".to_owned());
+    }
+    let before = state.packet_flows.get(&flow.id);
+    let has_moved = |it: &&PacketFlowRecord| (&it.from, &it.to_site) != (&flow.from, &flow.to_site);
+    if let Some(PacketFlowRecord { from, to_site, .. }) = before.filter(has_moved) {
+        // What became of its packets tells of the path between them.
+        return Err(format!("it goes from {from} to {to_site}: remove it first"));
+    }
+    let mut others = state.packet_flows.values().filter(|other| other.id != flow.id);
+    if others.clone().count() >= MOST_PACKET_FLOWS {
+        return Err(format!("there are {MOST_PACKET_FLOWS} packet flows already"));
+    }
+    let port = flow.listen.port();
+    if port == documents::PACKET_PORT {
+        return Err(format!("port {port} is that of gateways themselves"));
+    }
+    match others.find(|other| other.from == flow.from && other.listen.port() == port) {
+        Some(other) => Err(format!("packet flow `{}` has port {port} already", other.id)),
+        None => Ok(()),
+    }
+}
+
+/// Removes a flow or packet flow.
 pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Refusal> {
-    if !draft.state.flows.contains_key(flow) {
+    let state = &draft.state;
+    if !state.flows.contains_key(flow) && !state.packet_flows.contains_key(flow) {
         return Err(Refusal::NotFound(format!("no flow `{flow}`")));
     }
     draft.push(Record::FlowRemoved { flow: flow.clone() });

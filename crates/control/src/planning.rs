@@ -7,7 +7,8 @@ use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_model::measurement::{LegMeasurement, Method};
 use tradewind_plan::{
-    Flow, Inputs, Legs, Objective, Place, Plan, PlannedRelay, Problem, RelayType, Running,
+    Flow, Inputs, Legs, Objective, PacketPlan, Place, Plan, PlannedRelay, Problem, RelayType,
+    Running,
 };
 use tradewind_units::{
     Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
@@ -19,6 +20,8 @@ use crate::event::{Answer, Refusal};
 use crate::forecast;
 use crate::knowledge::{self, MOST_RELAYS};
 use crate::money;
+use crate::packet_flow::PlannedPackets;
+use crate::packets;
 use crate::prices::{self, CATALOGUE};
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
 use crate::rollout;
@@ -30,12 +33,38 @@ use crate::take_back;
 /// a cost of its own.
 pub(crate) const HYSTERESIS: f64 = 0.05;
 
-/// Returns the planning problem of the state now, without paths that were taken back.
+/// Returns the planning problem of the streams of the state now, without paths that were taken
+/// back, and without the part of the budget that is reserved for packet flows.
 pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal> {
+    let now = unix_ms(time);
+    let mut inputs = inputs_now(state, time)?;
+    let has_packets = !state.packet_flows.is_empty();
+    if has_packets {
+        let reserved = packets::plan(state, now, &inputs, None).plan.cost;
+        inputs.budget = inputs.budget.checked_sub(reserved).unwrap_or_default();
+    } else {
+        check_flows(state.flows.len(), &inputs)?;
+    }
+    take_back::exclude(state, now, &mut inputs.flows, &mut inputs.legs);
+    let is_of_packets = inputs.flows.is_empty();
+    let made = if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
+    made.map_err(|error| Refusal::Conflict(error.to_string()))
+}
+
+/// Returns the inputs of the planner now.
+fn inputs_now(state: &State, time: Timestamp) -> Result<Inputs, Refusal> {
     let flows: Vec<&FlowRecord> = state.flows.values().collect();
-    let mut inputs = inputs(state, time, state.relay_hosts(unix_ms(time)), &flows)?;
-    take_back::exclude(state, unix_ms(time), &mut inputs.flows, &mut inputs.legs);
-    Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
+    inputs(state, time, state.relay_hosts(unix_ms(time)), &flows)
+}
+
+/// Refuses a problem without flows of streams.
+fn check_flows(declared: usize, inputs: &Inputs) -> Result<(), Refusal> {
+    let problem = match (declared, inputs.flows.len()) {
+        (0, _) => "no flow is declared",
+        (_, 0) => "no flow's direct path has been measured yet: its gateway does that",
+        _ => return Ok(()),
+    };
+    Err(Refusal::Conflict(problem.to_owned()))
 }
 
 /// Returns the planning problem of these relay hosts and flows.
@@ -46,6 +75,7 @@ pub(crate) fn problem_of<'a>(
     declared: &[&FlowRecord],
 ) -> Result<Problem, Refusal> {
     let inputs = inputs(state, time, relay_hosts, declared)?;
+    check_flows(declared.len(), &inputs)?;
     Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
 }
 
@@ -73,7 +103,7 @@ fn inputs<'a>(
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
     let legs = knowledge::legs(&knowledge::current(state, now), &regions);
-    let flows = flows(state, now, declared, &legs)?;
+    let flows = flows(state, now, declared, &legs);
     Ok(Inputs {
         flows,
         regions: regions.into_iter().collect(),
@@ -107,15 +137,7 @@ pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<
 }
 
 /// Returns the flows whose direct leg is known; all others go direct without a plan.
-fn flows(
-    state: &State,
-    now: u64,
-    declared: &[&FlowRecord],
-    legs: &Legs,
-) -> Result<Vec<Flow>, Refusal> {
-    if declared.is_empty() {
-        return Err(Refusal::Conflict("no flow is declared".to_owned()));
-    }
+fn flows(state: &State, now: u64, declared: &[&FlowRecord], legs: &Legs) -> Vec<Flow> {
     let is_known = |flow: &&&FlowRecord| {
         let ends = (Place::Site(flow.from.clone()), Place::Site(flow.to_site.clone()));
         legs.contains_key(&ends)
@@ -125,12 +147,7 @@ fn flows(
         let planned = Flow::new(flow.id.clone(), flow.from.clone(), flow.to_site.clone(), per_day);
         Flow { weight: flow.weight, ..planned }
     };
-    let flows: Vec<Flow> = declared.iter().filter(is_known).map(flow).collect();
-    if flows.is_empty() {
-        let problem = "no flow's direct path has been measured yet: its gateway does that";
-        return Err(Refusal::Conflict(problem.to_owned()));
-    }
-    Ok(flows)
+    declared.iter().filter(is_known).map(flow).collect()
 }
 
 /// Stores a plan, and applies it where that is the controller's part and no rollout is under way.
@@ -141,8 +158,14 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         let problem = format!("the plan costs {} a day, above the budget {budget}", plan.cost);
         return Err(Refusal::Conflict(problem));
     }
-    let hosts = hosts(&draft.state, now, plan)?;
+    let mut packets = PlannedPackets::default();
+    if !draft.state.packet_flows.is_empty() {
+        packets =
+            packets::plan(&draft.state, now, &inputs_now(&draft.state, draft.time)?, Some(plan));
+    }
+    let hosts = hosts(&draft.state, now, plan, &packets.plan)?;
     let plan = named_by_hosts(plan, &hosts);
+    name_packets_by_hosts(&mut packets.plan, &hosts);
     let flows: Vec<FlowRecord> = plan
         .flows
         .iter()
@@ -157,7 +180,7 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
     let mut record = PlanRecord {
         number,
         made_unix_ms: now,
-        usd_per_day: plan.cost,
+        usd_per_day: plan.cost.saturating_add(packets.plan.cost),
         rests_on: Vec::new(),
         plan,
         hosts,
@@ -167,6 +190,7 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         measurements_in_effect: in_effect(&draft.state, now),
         known_legs: known,
         budget: Some(budget),
+        packets: Box::new(packets),
     };
     record.rests_on = rests_on(now, &record);
     draft.push(Record::Plan(record));
@@ -175,19 +199,29 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
 }
 
 /// Returns a host for each relay of a plan: first those that the plan in effect uses.
-fn hosts(state: &State, now: u64, plan: &Plan) -> Result<BTreeMap<RelayId, HostId>, Refusal> {
+fn hosts(
+    state: &State,
+    now: u64,
+    plan: &Plan,
+    packets: &PacketPlan,
+) -> Result<BTreeMap<RelayId, HostId>, Refusal> {
     let in_effect: BTreeSet<&HostId> =
         state.plan_in_effect().into_iter().flat_map(|plan| plan.hosts.values()).collect();
     let mut free: Vec<&Host> = state.relay_hosts(now).collect();
     free.sort_by_key(|host| (!in_effect.contains(&host.id), &host.id));
     let mut hosts = BTreeMap::new();
-    for relay in &plan.relays {
-        let is_such = |host: &&Host| is_for(host, relay);
+    let of_packets = packets.relays.iter().map(|relay| PlannedRelay {
+        id: relay.id.clone(),
+        region: relay.region.clone(),
+        relay_type: relay.relay_type.clone(),
+    });
+    for relay in plan.relays.iter().cloned().chain(of_packets) {
+        let is_such = |host: &&Host| is_for(host, &relay);
         let found = free.iter().position(is_such).ok_or_else(|| {
             let problem = format!("no host for relay `{}` is left since it was made", relay.id);
             Refusal::Conflict(problem)
         })?;
-        hosts.insert(relay.id.clone(), free.remove(found).id.clone());
+        hosts.insert(relay.id, free.remove(found).id.clone());
     }
     let is_known = |relay: &RelayId| hosts.contains_key(relay);
     if !plan.flows.iter().flat_map(|flow| &flow.path).all(is_known) {
@@ -216,6 +250,16 @@ fn named_by_hosts(plan: &Plan, hosts: &BTreeMap<RelayId, HostId>) -> Plan {
         *relay = named(relay);
     }
     plan
+}
+
+/// Names the relays of packet flows as the hosts.
+fn name_packets_by_hosts(plan: &mut PacketPlan, hosts: &BTreeMap<RelayId, HostId>) {
+    let own = plan.relays.iter_mut().map(|relay| &mut relay.id);
+    for relay in plan.flows.iter_mut().flat_map(|flow| &mut flow.path).chain(own) {
+        if let Some(host) = hosts.get(relay) {
+            *relay = relay_of(host);
+        }
+    }
 }
 
 /// Returns the number of known legs, and the measurements between the places of a plan.
@@ -279,7 +323,8 @@ fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
     let is_forecast = |(_, demand): &(&FlowId, &Demand)| demand.forecast.is_some();
     let volume = |(flow, demand): (&FlowId, &Demand)| format!("flow {flow}: {}", demand.in_words());
     let volumes = plan.demands.iter().filter(is_forecast).map(volume);
-    volumes.chain(legs_of_paths(plan).iter().map(line)).collect()
+    let packets = packets::rests_on(&plan.packets);
+    volumes.chain(legs_of_paths(plan).iter().map(line)).chain(packets).collect()
 }
 
 /// Returns why the controller should apply a plan by itself, if it should.
@@ -293,6 +338,9 @@ pub(crate) fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Op
     };
     if let Some(obstacle) = obstacle(state, unix_ms(time), old) {
         return Some(obstacle);
+    }
+    if let Some(reason) = packets::reason_to_apply(&old.packets, &new.packets) {
+        return Some(reason);
     }
     let problem = problem(state, time).ok()?;
     let seconds = |plan: &Plan| -> Option<f64> {

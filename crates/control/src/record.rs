@@ -21,6 +21,7 @@ use crate::invite::InviteHash;
 use crate::message::{
     Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument, SessionTally,
 };
+use crate::packet_flow::{DayPackets, PacketFlowRecord, PlannedPackets};
 
 /// The role of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,7 +71,9 @@ pub enum Record {
     Host(Host),
     /// A flow, by its name.
     Flow(FlowRecord),
-    /// A flow that is no more.
+    /// A packet flow, by its name.
+    PacketFlow(PacketFlowRecord),
+    /// A flow or packet flow that is no more.
     FlowRemoved {
         /// Its name.
         flow: FlowId,
@@ -95,6 +98,8 @@ pub enum Record {
     Sessions(DaySessions),
     /// The usage of a flow in the hours of one day, by the flow and the day.
     Usage(DayUsage),
+    /// The packets of one day and packet flow, by both.
+    Packets(DayPackets),
     /// The money of one day, by the day.
     Spent(Spent),
     /// The paths that were taken back from a flow, by the flow.
@@ -150,8 +155,7 @@ pub struct Settings {
     pub alarm_share: Option<f64>,
     /// The one who applies plans.
     pub mode: Mode,
-    /// Share of sessions with a planned path over relays that go direct, by lot, to measure the
-    /// gain.
+    /// Share of sessions with a path over relays that go direct, by lot, to measure the gain.
     #[serde(default = "default_control_share")]
     pub control_share: Ratio,
 }
@@ -257,8 +261,7 @@ pub struct PlanRecord {
     /// The volumes of a day that it was made for; of flows without one, as they are declared.
     #[serde(default)]
     pub demands: BTreeMap<FlowId, Demand>,
-    /// The basis of its seconds, in a line each: which legs were measured, when, and which were
-    /// not.
+    /// The basis of its seconds, in a line each: legs measured, and when, and legs that were not.
     pub rests_on: Vec<String>,
     /// The measurements between its places.
     #[serde(default)]
@@ -272,6 +275,9 @@ pub struct PlanRecord {
     /// The budget that it was made for, if that is known.
     #[serde(default)]
     pub budget: Option<Money>,
+    /// Its packet flows.
+    #[serde(default)]
+    pub packets: Box<PlannedPackets>,
 }
 
 impl PlanRecord {

@@ -14,7 +14,7 @@ use crate::message::{
 };
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
-use crate::{money, passive, prices, schedule, sessions, take_back, usage};
+use crate::{money, packets, passive, prices, schedule, sessions, take_back, usage};
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
 const MOST_TEST_BYTES: u64 = 75_000_000_000;
@@ -64,6 +64,7 @@ pub(crate) fn report(
         && let Some(tallies) = sessions::new_tallies(state, host, batch)
     {
         traffic = sessions::take(state, now, host, batch, &tallies, &mut records);
+        traffic = traffic + packets::take(state, now, host, batch, &mut records);
         records.extend(usage::take(state, now, batch, &tallies));
         records.extend(take_back::windows(state, now, &tallies));
     }

@@ -150,7 +150,9 @@ impl<'a> Schedule<'a> {
         plans.dedup_by_key(|plan| plan.number);
         let on_paths = plans.iter().flat_map(|plan| state.index.next(plan.number, &from));
         let declared = state.index.flows_from(&from).filter_map(|flow| state.flows.get(flow));
-        let in_use = on_paths.chain(declared.map(|flow| &flow.to_site)).collect();
+        let packets = state.packet_flows.values().filter(|flow| flow.from == from);
+        let ends = declared.map(|flow| &flow.to_site).chain(packets.map(|flow| &flow.to_site));
+        let in_use = on_paths.chain(ends).collect();
         let misled = knowledge::misled(state);
         Self {
             state,
@@ -329,8 +331,24 @@ impl<'a> Schedule<'a> {
                 }
             }
         }
+        targets.extend(self.receivers(&targets));
         targets.retain(|target| target.to != self.from);
         targets
+    }
+
+    /// Returns the receiving gateways of packet flows from here, and at relays of all, at places
+    /// other than those of `known`.
+    fn receivers(&self, known: &[Target]) -> Vec<Target> {
+        let is_relay = matches!(self.host.role, Role::Relay { .. });
+        let flows = self.state.packet_flows.values();
+        let from_here = flows.filter(|flow| is_relay || flow.from == self.from);
+        let places: BTreeSet<&SiteId> = from_here.map(|flow| &flow.to_site).collect();
+        let is_new = |to: &&SiteId| known.iter().all(|target| target.to != **to);
+        let target = |to: &SiteId| {
+            let address = SocketAddr::new(self.hosts_of(to).next()?.address, RESPONDER_PORT);
+            Some(Target { to: to.clone(), address })
+        };
+        places.into_iter().filter(is_new).filter_map(target).collect()
     }
 
     /// Returns where to probe the destination of a flow: itself, or a host of its site where it is

@@ -165,6 +165,10 @@ mod tests {
     use crate::record::Spent;
     use crate::testing::{Bench, PATH, tally};
 
+    fn batch(tallies: Vec<SessionTally>) -> SessionBatch {
+        SessionBatch { run: 1, number: 1, tallies, hours: Vec::new(), packets: Vec::new() }
+    }
+
     fn overlay(seconds: &[f64]) -> SessionTally {
         tally(Arm::Overlay, &PATH, seconds)
     }
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!(bench.state().sessions.values().map(Vec::len).sum::<usize>(), 2);
         // Another run begins anew.
         let tallies = vec![overlay(&[1.0])];
-        let batch = SessionBatch { run: 2, number: 1, tallies, hours: Vec::new() };
+        let batch = SessionBatch { run: 2, number: 1, ..batch(tallies) };
         bench.report_with(1, |report| report.sessions = Some(batch));
         assert_eq!(counted(&bench), 6);
         // Another day is another record.
@@ -294,8 +298,7 @@ mod tests {
                 ..overlay(&[1.0])
             })
         });
-        let batch =
-            SessionBatch { run: 1, number: 1, tallies: classes.collect(), hours: Vec::new() };
+        let batch = batch(classes.collect());
         let tallies = new_tallies(state, host, &batch).unwrap();
         let mut records = Vec::new();
         take(state, bench.now, host, &batch, &tallies, &mut records);

@@ -10,6 +10,7 @@ use crate::draft::unix_ms;
 use crate::forecast;
 use crate::knowledge::{self, CHANGED_BY};
 use crate::money;
+use crate::packets;
 use crate::planning::{legs_of_paths, obstacle};
 use crate::record::{FlowRecord, PlanRecord};
 use crate::state::State;
@@ -22,7 +23,7 @@ pub(crate) const MEASUREMENTS_LAST: Duration = Duration::from_secs(3600);
 /// Returns the reasons why a new plan should be made, a line each.
 pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     let now = unix_ms(time);
-    if state.flows.is_empty() {
+    if state.flows.is_empty() && state.packet_flows.is_empty() {
         return Vec::new();
     }
     let Some(plan) = state.newest_plan() else {
@@ -32,6 +33,7 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     reasons.extend(budgeted(state, now, plan));
     reasons.extend(take_back::to_try_again(state, now, plan.made_unix_ms));
     reasons.extend(declared(state, now, plan));
+    reasons.extend(packets::declared(state, plan));
     let new = state.measurements.len();
     if new != plan.known_legs {
         reasons.push(format!("{new} legs are measured; the plan knew {}", plan.known_legs));

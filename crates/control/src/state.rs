@@ -10,6 +10,7 @@ use tradewind_units::{Duration, FlowId, HostId, SiteId};
 use crate::index::Index;
 use crate::invite::InviteHash;
 use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
+use crate::packet_flow::{DayPackets, PacketFlowRecord};
 use crate::record::{
     AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, HourUsage,
     InviteRecord, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent,
@@ -30,6 +31,8 @@ pub struct State {
     pub hosts: Arc<BTreeMap<HostId, Host>>,
     /// Declared flows.
     pub flows: Arc<BTreeMap<FlowId, FlowRecord>>,
+    /// Declared packet flows.
+    pub packet_flows: Arc<BTreeMap<FlowId, PacketFlowRecord>>,
     /// The newest measurement of each leg.
     pub measurements: Arc<BTreeMap<(SiteId, SiteId), LegMeasurement>>,
     /// The last rate test of each leg.
@@ -50,6 +53,8 @@ pub struct State {
     /// The usage of flows in each hour, by flow and day: of each flow the newest
     /// [`DAYS_IN_MEMORY`] on which it carried something.
     pub usage: Arc<BTreeMap<FlowId, BTreeMap<u64, Vec<HourUsage>>>>,
+    /// The packets of packet flows, by day and flow: of the newest [`DAYS_IN_MEMORY`].
+    pub packets: Arc<BTreeMap<(u64, FlowId), DayPackets>>,
     /// The paths that were taken back from each flow.
     pub taken_back: Arc<BTreeMap<FlowId, TakenBack>>,
     /// Doubts in the rates of legs.
@@ -166,7 +171,12 @@ impl State {
                 Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow.id), Some(&flow));
                 Arc::make_mut(&mut self.flows).insert(flow.id.clone(), flow);
             }
+            Record::PacketFlow(flow) => {
+                Arc::make_mut(&mut self.packet_flows).insert(flow.id.clone(), flow);
+            }
             Record::FlowRemoved { flow } => {
+                Arc::make_mut(&mut self.packet_flows).remove(&flow);
+                Arc::make_mut(&mut self.packets).retain(|(_, of), _| *of != flow);
                 Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow), None);
                 Arc::make_mut(&mut self.flows).remove(&flow);
                 Arc::make_mut(&mut self.windows).remove(&flow);
@@ -224,6 +234,14 @@ impl State {
                 days.insert(day, hours);
                 while days.len() > DAYS_IN_MEMORY {
                     days.pop_first();
+                }
+            }
+            Record::Packets(packets) => {
+                let (day, days) = (packets.day, Arc::make_mut(&mut self.packets));
+                days.insert((day, packets.flow.clone()), packets);
+                let known: BTreeSet<u64> = days.keys().map(|(day, _)| *day).collect();
+                if let Some(oldest) = known.iter().rev().nth(DAYS_IN_MEMORY) {
+                    days.retain(|(day, _), _| day > oldest);
                 }
             }
             Record::Spent(spent) => {

@@ -171,7 +171,8 @@ impl Bench {
 
     /// Has a host report a batch of sessions.
     pub(crate) fn sessions(&mut self, host: u8, number: u64, tallies: Vec<SessionTally>) {
-        let batch = SessionBatch { run: 1, number, tallies, hours: Vec::new() };
+        let batch =
+            SessionBatch { run: 1, number, tallies, hours: Vec::new(), packets: Vec::new() };
         self.report_with(host, |report| report.sessions = Some(batch));
     }
 
@@ -250,6 +251,8 @@ impl Bench {
         let mut records = vec![Record::Counters(state.counters), Record::Settings(state.settings)];
         records.extend(state.hosts.values().cloned().map(Record::Host));
         records.extend(state.flows.values().cloned().map(Record::Flow));
+        records.extend(state.packet_flows.values().cloned().map(Record::PacketFlow));
+        records.extend(state.packets.values().cloned().map(Record::Packets));
         records.extend(state.plans.values().cloned().map(Record::Plan));
         records.extend(state.documents.values().cloned().map(Record::Document));
         records.extend(state.measurements.values().cloned().map(Record::Measurement));

@@ -120,7 +120,7 @@ mod tests {
 
     fn batch(run: u64, number: u64, sessions: usize, hours: Vec<FlowHour>) -> SessionBatch {
         let tallies = vec![tally(Arm::Overlay, &PATH, &vec![1.0; sessions])];
-        SessionBatch { run, number, tallies, hours }
+        SessionBatch { run, number, tallies, hours, packets: Vec::new() }
     }
 
     fn report(bench: &mut Bench, batch: SessionBatch) {

@@ -91,11 +91,54 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ("access_log = { to = 'unix:sessions.sock' }", "", "access_log"),
         ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
         ("jumpstart = { hints = \"standing\" }", "", "jumpstart"),
-        ("packet = { listen = '0.0.0.0:7001' }", "", "packet"),
+        ("packet = { listen = '0.0.0.0:7000', next_hops = ['198.41.0.4:7000'] }", "", ""),
+        (
+            "packet = { listen = '0.0.0.0:7000', next_hops = ['10.0.0.4:1'] }",
+            "",
+            "packet.next_hops",
+        ),
+        ("packet = { listen = '0.0.0.0:7000', registry = true }", "", "a registry and storage"),
+        ("packet = { listen = '0.0.0.0:7000', rendezvous = {} }", "", "a registry and storage"),
         ("colour = 'red'", "", "colour"),
     ] {
         let found = checked(&ceiling, Kind::Relay, relay(more, policy));
         is_as_expected(&format!("{more} {policy}"), found, expected);
+    }
+}
+
+#[test]
+fn gateway_sends_packets_to_neighbours_and_delivers_them_where_the_ceiling_says() {
+    let ceiling = Ceiling::of_role(&gateway_role());
+    let hop = |address: &str| {
+        let entropy = *blake3::hash(address.as_bytes()).as_bytes();
+        let identity = IdentityKey::from_entropy(entropy);
+        format!("{{ address = '{address}', identity = '{}' }}", identity.public())
+    };
+    let packet = |keys: &str| format!("[[packet]]\nlisten = '127.0.0.1:16000'\n{keys}");
+    let over = |relay: &str, remote: &str| {
+        let (relay, remote) = (hop(relay), hop(remote));
+        packet(&format!("to = '10.0.0.7:5004'\nremote = {remote}\nrelays = [{relay}]"))
+    };
+    let delivers = |to: &str| format!("[packet_endpoint]\ndestinations = ['{to}']");
+    let direct = hop("198.41.0.4:7000");
+    for (config, expected) in [
+        (over("198.41.0.4:7000", "198.41.0.5:7000"), ""),
+        (over("10.0.0.4:7000", "198.41.0.5:7000"), "packet.relays, packet.remote: 10.0.0.4"),
+        (over("198.41.0.4:7000", "10.0.0.5:7000"), "packet.relays, packet.remote: 10.0.0.5"),
+        (delivers("198.41.0.0/24:5004"), ""),
+        (delivers("10.0.0.7:5004"), "packet_endpoint.destinations: 10.0.0.7/32:5004 is beyond"),
+        ("[packet_endpoint]\nmembers = 'members.toml'".to_owned(), "`listen` and `to` alone"),
+        (
+            format!(
+                "[[packet]]\ntun = {{ name = 'x', destinations = ['10.2.0.0/16:*'] }}\n\
+                     remote = {direct}"
+            ),
+            "expected `listen` and `to`",
+        ),
+        (packet("to = '10.0.0.7:1'\nremote = 'member'"), "expected that, or an address"),
+    ] {
+        let found = checked(&ceiling, Kind::Gateway, gateway(&config));
+        is_as_expected(&config, found, expected);
     }
 }
 

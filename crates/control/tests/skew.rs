@@ -16,10 +16,12 @@ use serde_json::Value;
 use tradewind_control::message::{
     CONFIG_VERSION, Document, JoinAnswer, JoinRequest, Report, ReportAnswer,
 };
+use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::{FlowRecord, Role};
 use tradewind_control::{Answer, Controller, Event, Keys};
+use tradewind_desired::packets::Chooser;
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
-use tradewind_units::{Duration, Timestamp};
+use tradewind_units::{Duration, Ratio, Timestamp};
 
 fn kept(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept");
@@ -182,13 +184,48 @@ fn documents_have_only_keys_that_their_agents_know() {
     );
 }
 
+/// A packet flow that the host delivers.
+fn packet_flow() -> PacketFlowRecord {
+    PacketFlowRecord {
+        id: "call".parse().unwrap(),
+        from: "far".parse().unwrap(),
+        to: "192.0.2.2:5004".parse().unwrap(),
+        to_site: "office".parse().unwrap(),
+        packets_per_second: 50.0,
+        packet: "200 B".parse().unwrap(),
+        budget: Duration::from_millis(150),
+        max_loss: Ratio::default(),
+        listen: "127.0.0.1:16000".parse().unwrap(),
+        service: Chooser::Auto,
+    }
+}
+
 #[test]
-fn sessions_without_hours_are_read() {
+fn packet_planes_are_only_for_agents_that_know_them() {
+    let mut overlay = Overlay::new();
+    overlay.join("join-request-1");
+    overlay.event(&Event::AddPacketFlow(packet_flow()));
+    // It delivers the flow, which an older agent would refuse.
+    let processes = |overlay: &Overlay| -> usize {
+        let document = overlay.controller.document(&host(), None).unwrap();
+        document.verify(&overlay.controller_identity()).unwrap().processes.len()
+    };
+    assert_eq!(processes(&overlay), 0);
+    overlay.report("report-2");
+    assert!(overlay.keys().contains(&"packet_endpoint".to_owned()), "{:?}", overlay.keys());
+    overlay.report("report-1");
+    assert_eq!(processes(&overlay), 0);
+}
+
+#[test]
+fn sessions_without_hours_or_packets_are_read() {
     let mut report: Value = serde_json::from_str(&kept("report-2")).unwrap();
-    assert!(report["sessions"].as_object_mut().unwrap().remove("hours").is_some());
+    for field in ["hours", "packets"] {
+        assert!(report["sessions"].as_object_mut().unwrap().remove(field).is_some());
+    }
     let read: Report = serde_json::from_value(report).unwrap();
     let sessions = read.sessions.unwrap();
-    assert_eq!((sessions.tallies.len(), sessions.hours.len()), (1, 0));
+    assert_eq!((sessions.tallies.len(), sessions.hours.len(), sessions.packets.len()), (1, 0, 0));
 }
 
 /// The messages of the release before; names and addresses are texts.

@@ -7,6 +7,7 @@
 mod events;
 mod guard;
 mod handlers;
+mod packets;
 mod page;
 mod places;
 mod routes;

@@ -79,12 +79,14 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
     match record {
         Record::Host(_) | Record::Document(_) => &[Kind::Hosts],
         Record::Seen(seen) if is_news(state, seen) => &[Kind::Hosts],
-        Record::Flow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
+        Record::Flow(_) | Record::PacketFlow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
         Record::Plan(_) => &[Kind::Plan],
         Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
         Record::Settings(_) => &[Kind::Settings],
         Record::Audit(_) => &[Kind::Audit],
-        Record::Sessions(_) | Record::Usage(_) | Record::Spent(_) => &[Kind::Gain],
+        Record::Sessions(_) | Record::Usage(_) | Record::Packets(_) | Record::Spent(_) => {
+            &[Kind::Gain]
+        }
         Record::TakenBack(_) => &[Kind::Flows],
         Record::Seen(_)
         | Record::Counters(_)

@@ -228,6 +228,7 @@ mod tests {
             measurements_in_effect: Vec::new(),
             known_legs: 0,
             budget: None,
+            packets: Box::default(),
             demands: std::collections::BTreeMap::new(),
         };
         let path = TakenPath {

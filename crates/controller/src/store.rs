@@ -200,15 +200,19 @@ impl Store {
     pub fn records(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
-        // Sessions and usage are read of the days that the state holds; a key begins with its day.
+        // Sessions, usage and packets are read of the days that the state holds; a key begins with
+        // its day.
         let query = "SELECT kind, key, body, sum FROM records \
-                     WHERE kind NOT IN ('sessions', 'usage') \
+                     WHERE kind NOT IN ('sessions', 'usage', 'packets') \
                      OR kind = 'sessions' AND substr(key, 1, 20) IN (\
                          SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
                      OR kind = 'usage' AND substr(key, 1, 20) IN (\
                          SELECT DISTINCT substr(key, 1, 20) FROM records \
                          WHERE kind = 'usage' ORDER BY 1 DESC LIMIT ?1) \
+                     OR kind = 'packets' AND substr(key, 1, 20) IN (\
+                         SELECT DISTINCT substr(key, 1, 20) FROM records \
+                         WHERE kind = 'packets' ORDER BY 1 DESC LIMIT ?1) \
                      ORDER BY kind = 'plan', kind, key";
         let failed = |error| StoreError::of(&self.file, &error);
         let mut rows = self.connection.prepare(query).map_err(failed)?;
@@ -311,8 +315,8 @@ impl Store {
             let measured = "DELETE FROM measured WHERE unix_ms < ?1";
             transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
-            let days =
-                "DELETE FROM records WHERE kind IN ('sessions', 'spent', 'usage') AND key < ?1";
+            let days = "DELETE FROM records \
+                        WHERE kind IN ('sessions', 'spent', 'usage', 'packets') AND key < ?1";
             transaction.execute(days, [numbered(before(DAYS) / 86_400_000)])?;
             transaction.commit()
         })();
@@ -333,6 +337,7 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Invite(invite) => ("invite", invite.hash.to_string()),
         Record::Host(host) => ("host", host.id.to_string()),
         Record::Flow(flow) => ("flow", flow.id.to_string()),
+        Record::PacketFlow(flow) => ("packet-flow", flow.id.to_string()),
         Record::FlowRemoved { flow } => ("flow", flow.to_string()),
         // No name holds a space.
         Record::Measurement(leg) | Record::OldMeasurement(leg) => {
@@ -353,6 +358,9 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
             let path: Vec<&str> = tally.path.iter().map(RelayId::as_str).collect();
             let (flow, class, path) = (&tally.flow, tally.size_class, path.join(" "));
             ("sessions", format!("{} {flow} {arm} {class} {path}", numbered(*day)))
+        }
+        Record::Packets(packets) => {
+            ("packets", format!("{} {}", numbered(packets.day), packets.flow))
         }
         Record::Usage(usage) => ("usage", format!("{} {}", numbered(usage.day), usage.flow)),
         Record::Spent(spent) => ("spent", numbered(spent.day)),
@@ -393,10 +401,11 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
             return Ok(());
         }
         Record::FlowRemoved { .. } => {
-            let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
-            connection.prepare_cached(remove)?.execute([kind, &key])?;
+            let remove = "DELETE FROM records WHERE kind IN ('flow', 'packet-flow') AND key = ?1";
+            connection.prepare_cached(remove)?.execute([&key])?;
             // The name of the flow comes after the 20 digits of the day and a space.
-            let remove = "DELETE FROM records WHERE kind = 'usage' AND substr(key, 22) = ?1";
+            let remove = "DELETE FROM records \
+                          WHERE kind IN ('usage', 'packets') AND substr(key, 22) = ?1";
             connection.prepare_cached(remove)?.execute([&key])?;
             return Ok(());
         }

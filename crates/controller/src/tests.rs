@@ -3,6 +3,7 @@
 
 mod observing;
 mod origins;
+mod packets;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};

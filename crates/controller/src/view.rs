@@ -4,8 +4,11 @@
 //!
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`](tradewind_control::message::ErrorAnswer).
 
+mod packets;
+
 use std::net::{IpAddr, SocketAddr};
 
+pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use tradewind_control::SettingsRequest;

@@ -48,6 +48,25 @@ pub struct PacketEnds {
     pub service: Chooser,
 }
 
+impl PacketEnds {
+    /// Returns the section of the local gateway without relays: all packets go over the Internet.
+    #[must_use]
+    pub fn direct(&self) -> GatewayPacket {
+        GatewayPacket {
+            listen: self.listen,
+            to: self.to,
+            service: "direct",
+            paths: None,
+            budget: None,
+            max_loss: None,
+            remote: self.remote.clone(),
+            relays: Vec::new(),
+            costs: None,
+            coding: None,
+        }
+    }
+}
+
 /// A remote gateway: its address and identity, or its id among the members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `{ address = .., identity = .. }`, or the id of a member")]
@@ -59,7 +78,9 @@ pub enum RemoteGateway {
 }
 
 /// The service selection of a packet flow while it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chooser {
     /// By the gateway, from its measurements, its receiver's reports, and the plan's costs.
@@ -222,6 +243,16 @@ fn gateway_packet(
 }
 
 impl RelayPacket {
+    /// Adds what another plan needs of the relay; its coding and prices stay.
+    pub fn extend(&mut self, other: &Self) {
+        let new = other.relays.iter().filter(|relay| !self.relays.contains(relay));
+        let relays: Vec<_> = new.copied().collect();
+        let new = other.next_hops.iter().filter(|rule| !self.next_hops.contains(rule));
+        let next_hops: Vec<_> = new.cloned().collect();
+        self.relays.extend(relays);
+        self.next_hops.extend(next_hops);
+    }
+
     /// Adds a flow that arrives from a relay, or from a gateway with its grant, and leaves for the
     /// next hop.
     fn take(&mut self, before: Option<&Hop>, next: Option<&Hop>, remote: &RemoteGateway) {

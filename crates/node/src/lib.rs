@@ -82,7 +82,7 @@ use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use membership_watch::MembershipWatch;
 pub use record::{ConversationRecord, Journal};
-pub use reload::NodeReloader;
+pub use reload::{GATEWAY_LIVE_KEYS, NodeReloader, RELAY_LIVE_KEYS};
 use shared::Shared;
 use status::Board;
 pub use status::PacketReport;

@@ -8,6 +8,18 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::mailbox::{Command, CommandQueue};
 
+/// The keys of a relay's packet plane that a reload applies.
+pub const RELAY_LIVE_KEYS: &[&str] =
+    &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
+/// The keys of a gateway's packet plane that a reload applies.
+pub const GATEWAY_LIVE_KEYS: &[&str] = &[
+    "revocations",
+    "packet_endpoint.operators",
+    "packet_endpoint.relays",
+    "packet_endpoint.destinations",
+    "packet_endpoint.allow_loopback",
+];
+
 /// A node's identity, the further ones that it accepts, and its grant.
 type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
 

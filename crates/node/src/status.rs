@@ -216,6 +216,9 @@ pub struct PacketReport {
     /// Refusals by others.
     #[serde(default)]
     pub refusals: Vec<RefusalStatus>,
+    /// The process whose counters these are, by its number: a successor begins anew.
+    #[serde(default)]
+    pub process: u32,
 }
 
 /// One worker's report, for other threads to read.
@@ -234,7 +237,8 @@ impl Board {
 
 /// Returns the reports of all workers as one.
 pub(crate) fn report<'a>(boards: impl IntoIterator<Item = &'a Board>) -> PacketReport {
-    let mut all = PacketReport { schema_version: 1, ..PacketReport::default() };
+    let process = std::process::id();
+    let mut all = PacketReport { schema_version: 1, process, ..PacketReport::default() };
     for one in boards.into_iter().map(Board::read) {
         all.flows.extend(one.flows);
         all.relays.extend(one.relays);

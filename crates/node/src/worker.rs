@@ -187,6 +187,7 @@ impl Worker {
                 endpoints,
                 refusals,
                 foreign_sources: self.outside.counts.snapshot().foreign_sources,
+                ..PacketReport::default()
             };
             self.outside.board.write(report);
         }

@@ -275,6 +275,24 @@ fn free_capacity_of_bought_relays_costs_nothing() {
 }
 
 #[test]
+fn quotas_of_relays_hold_for_packet_flows() {
+    let mut read = read(CALL);
+    let nothing = Plan::nothing();
+    let plan = read.packets.plan(&read.inputs, Some(&nothing)).unwrap();
+    for relay in &plan.relays {
+        read.inputs.most.insert((relay.region.clone(), relay.relay_type.clone()), 1);
+    }
+    assert_eq!(read.packets.plan(&read.inputs, Some(&nothing)).as_ref(), Ok(&plan));
+    assert_eq!(read.packets.verify(&read.inputs, &nothing, &plan), []);
+    let first = &plan.relays[0];
+    read.inputs.most.insert((first.region.clone(), first.relay_type.clone()), 0);
+    let wrong = read.packets.verify(&read.inputs, &nothing, &plan);
+    assert_eq!(wrong, [PacketViolation::Relay(first.id.clone())]);
+    let error = read.packets.plan(&read.inputs, Some(&nothing)).unwrap_err();
+    assert!(matches!(error, PacketError::NoService { .. }), "{error}");
+}
+
+#[test]
 fn unshared_machines_are_paid_by_whole_hours() {
     let dear = CALL.replace("usd_per_hour = 0.00095", "usd_per_hour = 0.095");
     // Both take the relay in Sydney and the one in Dublin: the second flow lasts an hour and a

@@ -260,7 +260,7 @@ export interface paths {
             };
         };
         post?: never;
-        /** Remove a flow */
+        /** Remove a flow, of streams or of packets */
         delete: {
             parameters: {
                 query?: never;
@@ -837,6 +837,105 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/packets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All packet flows, and what became of their packets */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Number of days, today included; 1 when absent */
+                    days?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PacketFlows"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/packets/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Declare a packet flow */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["PacketFlowRequest"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PacketFlowView"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/places": {
         parameters: {
             query?: never;
@@ -1199,6 +1298,116 @@ export interface components {
              * @description The number of the newest change since the controller started.
              */
             version: number;
+        };
+        /** @description The service selection of a packet flow while it runs. */
+        Chooser: "auto" | "planned";
+        /**
+         * @description The evaluation of one service: its cheapest option that meets the demand, or its fastest if none
+         *     does.
+         */
+        ConsideredService: {
+            /**
+             * dollars
+             * @description Its cost over the flow's duration.
+             */
+            cost_usd: number;
+            /**
+             * Format: double
+             * @description The delivery time of its slowest packets, which are lost ones with caching and coding.
+             */
+            delivery_s: number;
+            /** @description The regions of its relays. */
+            regions: string[];
+            /** @description The service. */
+            service: components["schemas"]["PacketService"];
+            /** @description The reason why it was selected or not. */
+            verdict: components["schemas"]["PacketVerdict"];
+        };
+        /**
+         * @description The packets of one day and packet flow. Some 500 bytes in the store, so a hundred flows take
+         *     20 MB in 13 months.
+         */
+        DayPackets: {
+            /**
+             * Format: uint64
+             * @description Bytes of these packets, as sealed.
+             */
+            bytes: number;
+            /**
+             * Format: uint64
+             * @description Copies sent to the first relay.
+             */
+            copies: number;
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC), on which their batches came in.
+             */
+            day: number;
+            /**
+             * Format: uint64
+             * @description Packets that should have come, as the receiver reports; none where it does not.
+             */
+            expected: number;
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            flow: string;
+            /**
+             * Format: uint64
+             * @description Those that came within the latency budget.
+             */
+            in_time: number;
+            /**
+             * Format: uint64
+             * @description Those that came after it.
+             */
+            late: number;
+            /**
+             * Format: uint64
+             * @description Those that did not come within their budget.
+             */
+            lost: number;
+            /**
+             * Format: uint64
+             * @description Those that the Internet lost, recovered or not.
+             */
+            lost_by_internet: number;
+            /**
+             * Format: uint64
+             * @description Packets sent.
+             */
+            packets: number;
+            /**
+             * Format: uint64
+             * @description Those recovered from the last relay's cache.
+             */
+            recovered_cache: number;
+            /**
+             * Format: uint64
+             * @description Those decoded with packets of other receivers.
+             */
+            recovered_cross_stream: number;
+            /**
+             * Format: uint64
+             * @description Those decoded with repair packets of their own flow.
+             */
+            recovered_in_stream: number;
+            /**
+             * Format: uint64
+             * @description Bytes that relays sent for the flow.
+             */
+            relay_bytes: number;
+            /** @description The service that carried it last. */
+            service: string;
+            /**
+             * dollars
+             * @description The price of these.
+             */
+            usd: number;
+            /** @description The reason for that service. */
+            why: string;
         };
         /** @description The volume that a flow is expected to carry in a day. */
         Demand: {
@@ -1898,6 +2107,328 @@ export interface components {
             /** @description The same in words. */
             why: string;
         };
+        /** @description Cost of a service for a flow over its whole duration. */
+        PacketCost: {
+            /**
+             * dollars
+             * @description Both machines' shares.
+             */
+            compute_usd: number;
+            /**
+             * dollars
+             * @description The same at the egress relay.
+             */
+            egress_relay_usd: number;
+            /**
+             * dollars
+             * @description Traffic in and out at the ingress relay.
+             */
+            ingress_relay_usd: number;
+            /**
+             * dollars
+             * @description The price of the sender's own cloud, by where it sends; the functions of this module leave
+             *     it out.
+             * @default 0
+             */
+            source_usd: number;
+            /**
+             * dollars
+             * @description Packets stored at the egress relay.
+             */
+            storage_usd: number;
+            /**
+             * dollars
+             * @description Copies on the sender's uplink.
+             */
+            uplink_usd: number;
+        };
+        /** @description Counts of packets, and of the copies of them. */
+        PacketCounts: {
+            /**
+             * Format: uint64
+             * @description Bytes of these packets, as sealed.
+             */
+            bytes: number;
+            /**
+             * Format: uint64
+             * @description Copies sent to the first relay.
+             */
+            copies: number;
+            /**
+             * Format: uint64
+             * @description Packets that should have come, as the receiver reports; none where it does not.
+             */
+            expected: number;
+            /**
+             * Format: uint64
+             * @description Those that came within the latency budget.
+             */
+            in_time: number;
+            /**
+             * Format: uint64
+             * @description Those that came after it.
+             */
+            late: number;
+            /**
+             * Format: uint64
+             * @description Those that did not come within their budget.
+             */
+            lost: number;
+            /**
+             * Format: uint64
+             * @description Those that the Internet lost, recovered or not.
+             */
+            lost_by_internet: number;
+            /**
+             * Format: uint64
+             * @description Packets sent.
+             */
+            packets: number;
+            /**
+             * Format: uint64
+             * @description Those recovered from the last relay's cache.
+             */
+            recovered_cache: number;
+            /**
+             * Format: uint64
+             * @description Those decoded with packets of other receivers.
+             */
+            recovered_cross_stream: number;
+            /**
+             * Format: uint64
+             * @description Those decoded with repair packets of their own flow.
+             */
+            recovered_in_stream: number;
+            /**
+             * Format: uint64
+             * @description Bytes that relays sent for the flow.
+             */
+            relay_bytes: number;
+            /**
+             * dollars
+             * @description The price of these.
+             */
+            usd: number;
+        };
+        /** @description A packet flow that the operator declared: datagrams from one gateway to another. */
+        PacketFlowRecord: {
+            /**
+             * span
+             * @description Latency budget.
+             * @example 30 ms
+             */
+            budget: string;
+            /**
+             * name
+             * @description The site whose gateway sends it.
+             * @example office
+             */
+            from: string;
+            /**
+             * name
+             * @description Its name; no flow of streams has it.
+             * @example orders
+             */
+            id: string;
+            /** @description The address at the sending gateway that applications write to. */
+            listen: string;
+            /**
+             * share
+             * @description Share of packets that may be late or lost.
+             * @example 0.01
+             * @example 1 %
+             */
+            max_loss: number | string;
+            /**
+             * size
+             * @description Size of a packet.
+             * @example 64 KiB
+             */
+            packet: string;
+            /**
+             * Format: double
+             * @description Packets a second.
+             */
+            packets_per_second: number;
+            /** @description The service selection while it runs. */
+            service: components["schemas"]["Chooser"];
+            /** @description The address that the receiving gateway delivers to. */
+            to: string;
+            /**
+             * name
+             * @description The site whose gateway receives it.
+             * @example office
+             */
+            to_site: string;
+        };
+        /** @description A packet flow to declare. */
+        PacketFlowRequest: {
+            /**
+             * span
+             * @description Latency budget, from 1 ms to 65 s.
+             * @example 30 ms
+             */
+            budget: string;
+            /**
+             * name
+             * @description The site whose gateway sends it.
+             * @example office
+             */
+            from: string;
+            /**
+             * @description The address at the sending gateway that applications write to; a free port on loopback when
+             *     absent.
+             */
+            listen?: string | null;
+            /** @description Share of packets that may be late or lost; 0.1 % when absent. */
+            max_loss?: (number | string) | null;
+            /**
+             * size
+             * @description Size of a packet.
+             * @example 64 KiB
+             */
+            packet: string;
+            /**
+             * Format: double
+             * @description Packets a second.
+             */
+            packets_per_second: number;
+            /** @description The service selection while it runs; `auto` when absent. */
+            service?: components["schemas"]["Chooser"] | null;
+            /** @description The address that the receiving gateway delivers to. */
+            to: string;
+            /**
+             * name
+             * @description The site whose gateway receives it.
+             * @example office
+             */
+            to_site: string;
+        };
+        /** @description A packet flow, and what became of its packets. */
+        PacketFlowView: {
+            /**
+             * span
+             * @description Latency budget.
+             * @example 30 ms
+             */
+            budget: string;
+            /** @description The same of each day, oldest first. */
+            by_day: components["schemas"]["DayPackets"][];
+            /** @description The counts of its packets in all these days. */
+            counts: components["schemas"]["PacketCounts"];
+            /**
+             * name
+             * @description The site whose gateway sends it.
+             * @example office
+             */
+            from: string;
+            /**
+             * name
+             * @description Its name; no flow of streams has it.
+             * @example orders
+             */
+            id: string;
+            /** @description The address at the sending gateway that applications write to. */
+            listen: string;
+            /**
+             * share
+             * @description Share of packets that may be late or lost.
+             * @example 0.01
+             * @example 1 %
+             */
+            max_loss: number | string;
+            /**
+             * size
+             * @description Size of a packet.
+             * @example 64 KiB
+             */
+            packet: string;
+            /**
+             * Format: double
+             * @description Packets a second.
+             */
+            packets_per_second: number;
+            /** @description The hosts of its relays now; empty: the Internet alone. */
+            path: string[];
+            /**
+             * @description The service and relays that the plan in effect gives it; absent: none, and packets go over
+             *     the Internet alone.
+             */
+            planned: components["schemas"]["PlannedPacketFlow"] | null;
+            /**
+             * Format: uint64
+             * @description The packets that relays recovered in all these days.
+             */
+            recovered: number;
+            /** @description The service selection while it runs. */
+            service: components["schemas"]["Chooser"];
+            /** @description The service that carried it last, as its gateway told; absent before any packet. */
+            service_now: string | null;
+            /** @description The address that the receiving gateway delivers to. */
+            to: string;
+            /**
+             * name
+             * @description The site whose gateway receives it.
+             * @example office
+             */
+            to_site: string;
+            /** @description The reason of that, in one line. */
+            why: string;
+        };
+        /** @description All packet flows. */
+        PacketFlows: {
+            /**
+             * Format: uint64
+             * @description The number of days that are told of, today included.
+             */
+            days: number;
+            /** @description The flows, by name. */
+            flows: components["schemas"]["PacketFlowView"][];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+             */
+            schema_version: number;
+        };
+        /** @description Services and relays of all packet flows. */
+        PacketPlan: {
+            /**
+             * dollars
+             * @description The total cost of the flows, each over its duration.
+             */
+            cost_usd: number;
+            /** @description Flows, in the problem's order. */
+            flows: components["schemas"]["PlannedPacketFlow"][];
+            /** @description Relays to run besides those of the streams, by region and number. */
+            relays: components["schemas"]["PacketRelay"][];
+        };
+        /** @description A relay that packet flows use and streams do not. */
+        PacketRelay: {
+            /**
+             * name
+             * @description Its name: the region's and a number.
+             * @example hamina
+             */
+            id: string;
+            /**
+             * region
+             * @description The region it runs in.
+             * @example gcp:europe-north1
+             */
+            region: string;
+            /**
+             * name
+             * @description Its relay type.
+             * @example small
+             */
+            relay_type: string;
+            /** @description True if it runs already: its machine is paid. */
+            runs: boolean;
+        };
+        /** @description A service that carries a flow's packets. */
+        PacketService: "direct" | "coding" | "caching" | "forwarding";
+        /** @description The reason why a service was selected or not. */
+        PacketVerdict: "selected" | "dearer" | "late" | "lossy";
         /** @description A leg of a path. */
         PathLeg: {
             /**
@@ -2067,12 +2598,23 @@ export interface components {
              * @description Its number.
              */
             number: number;
+            /**
+             * @description Its packet flows.
+             * @default {
+             *       "flows": [],
+             *       "left_out": {},
+             *       "losses": {},
+             *       "plan": {
+             *         "cost_usd": 0,
+             *         "flows": [],
+             *         "relays": []
+             *       }
+             *     }
+             */
+            packets: components["schemas"]["PlannedPackets"];
             /** @description The plan; its relays have the names of hosts. */
             plan: components["schemas"]["Plan"];
-            /**
-             * @description The basis of its seconds, in a line each: which legs were measured, when, and which were
-             *     not.
-             */
+            /** @description The basis of its seconds, in a line each: legs measured, and when, and legs that were not. */
             rests_on: string[];
             /**
              * Format: uint32
@@ -2116,6 +2658,62 @@ export interface components {
             move_usd: number;
             /** @description Its relays, in order; empty: direct. */
             path: string[];
+        };
+        /** @description The service and relays of a packet flow. */
+        PlannedPacketFlow: {
+            /**
+             * Format: double
+             * @description Its latency budget.
+             */
+            budget_s: number;
+            /**
+             * dollars
+             * @description Its cost over its duration.
+             */
+            cost_usd: number;
+            /** @description The parts of that cost. */
+            costs: components["schemas"]["PacketCost"];
+            /**
+             * Format: double
+             * @description The delivery time of its slowest packets, which are lost ones with caching and coding.
+             */
+            delivery_s: number;
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            id: string;
+            /**
+             * share
+             * @description Share of its packets that the Internet is expected to lose.
+             * @example 0.01
+             * @example 1 %
+             */
+            internet_loss: number | string;
+            /** @description Its relays, in order: from the streams' plan, or added by packet flows; empty: direct. */
+            path: string[];
+            /** @description Its service. */
+            service: components["schemas"]["PacketService"];
+            /** @description The evaluation of each service. */
+            services: components["schemas"]["ConsideredService"][];
+            /** @description The costs of the services over these relays, without machines; `None` without relays. */
+            usd_per_gb?: components["schemas"]["ServiceCosts"] | null;
+        };
+        /** @description The packet flows of a plan. */
+        PlannedPackets: {
+            /** @description The flows that were declared when it was made. */
+            flows: components["schemas"]["PacketFlowRecord"][];
+            /** @description The reason why a flow has no part in it, and goes over the Internet alone. */
+            left_out: {
+                [key: string]: string;
+            };
+            /** @description The basis of the loss that each flow is expected to suffer, in words. */
+            losses: {
+                [key: string]: string;
+            };
+            /** @description The services and relays; its relays have the names of hosts. */
+            plan: components["schemas"]["PacketPlan"];
         };
         /** @description A relay to run. */
         PlannedRelay: {
@@ -2285,6 +2883,24 @@ export interface components {
              * @example 30 ms
              */
             spread: string;
+        };
+        /** @description The costs of the services over a flow's relays, in dollars for each GB of the flow. */
+        ServiceCosts: {
+            /**
+             * dollars
+             * @description The cost of caching.
+             */
+            caching: number;
+            /**
+             * dollars
+             * @description The cost of coding.
+             */
+            coding: number;
+            /**
+             * dollars
+             * @description The cost of forwarding.
+             */
+            forwarding: number;
         };
         /** @description Settings to change; what is absent stays. */
         SettingsRequest: {

@@ -10,7 +10,6 @@ use tradewind_desired::{DesiredPackets, compile, compile_packets};
 
 mod hosts;
 mod inventory;
-mod packets;
 mod tables;
 
 use super::stored_plan::StoredPlan;

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use tradewind_control::packet_flow::PlannedPackets;
 use tradewind_controller::view::PlanView;
 use tradewind_plan::PlannedFlow;
-use tradewind_units::RelayId;
+use tradewind_plan::packets::PlannedPacketFlow;
+use tradewind_units::{RelayId, time};
 
 use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, Outcome, table};
@@ -31,7 +33,7 @@ fn propose(plan: &PlanView) -> anyhow::Result<()> {
 /// Prints what a plan does, what that costs and gains, and what that rests on.
 pub(crate) fn show(view: &PlanView) -> anyhow::Result<()> {
     let record = &view.record;
-    let relays = match record.plan.relays.len() {
+    let relays = match record.hosts.len() {
         0 => "no relay".to_owned(),
         1 => "1 relay".to_owned(),
         count => format!("{count} relays"),
@@ -59,5 +61,31 @@ pub(crate) fn show(view: &PlanView) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = record.plan.flows.iter().map(row).collect();
     let heading = ["flow", "path", "direct s", "planned s", "times as fast", "egress $"];
     table::print(&heading, &rows, 2)?;
+    packets(&record.packets)?;
     record.rests_on.iter().try_for_each(|line| output::line(format_args!("rests on: {line}")))
+}
+
+/// Prints the packet flows of a plan, if it has some.
+fn packets(planned: &PlannedPackets) -> anyhow::Result<()> {
+    if planned.flows.is_empty() {
+        return Ok(());
+    }
+    let row = |flow: &PlannedPacketFlow| {
+        let relays: Vec<&str> = flow.path.iter().map(RelayId::as_str).collect();
+        let millis = |span| format!("{:.0}", time::as_millis_f64(span));
+        vec![
+            flow.id.to_string(),
+            flow.service.to_string(),
+            relays.join(" > "),
+            millis(flow.delivery),
+            millis(flow.budget),
+            format!("{:.2}", flow.cost.as_usd()),
+        ]
+    };
+    let rows: Vec<Vec<String>> = planned.plan.flows.iter().map(row).collect();
+    let heading = ["packet flow", "service", "relays", "slowest ms", "budget ms", "$ a day"];
+    table::print(&heading, &rows, 3)?;
+    planned.left_out.iter().try_for_each(|(flow, reason)| {
+        output::line(format_args!("packet flow {flow}: the Internet alone: {reason}"))
+    })
 }

@@ -233,7 +233,7 @@ impl Agent {
         let (run, number) = self.run;
         self.run.1 += 1;
         let hours = hours(&tallies, (world::START + at) / 3_600_000);
-        let batch = SessionBatch { run, number, tallies, hours };
+        let batch = SessionBatch { run, number, tallies, hours, packets: Vec::new() };
         self.pending = Some(Pending { batch, taken: (u64::MAX, 0) });
     }
 

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_control::record::{FlowRecord, Mode, Role, Step};
 use tradewind_control::{Answer, Event, SettingsRequest};
-use tradewind_plan::Limits;
 use tradewind_plan::solver::{TwoProxy, solve};
+use tradewind_plan::{Limits, Plan};
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money};
 
 use agent::{Agent, Pending};
@@ -64,6 +64,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
 #[derive(Default)]
 struct Acknowledged {
     flows: BTreeMap<FlowId, FlowRecord>,
+    has_packets: bool,
     budget: Option<Money>,
     mode: Option<Mode>,
     drained: BTreeSet<HostId>,
@@ -190,6 +191,11 @@ impl Simulation {
                 if self.event(at, &Event::RemoveFlow(id.clone())).is_some() {
                     self.acknowledged.flows.remove(&id);
                 }
+                let packets = world::packet_flow();
+                let is_declared = self.acknowledged.has_packets && number == 3;
+                if is_declared && self.event(at, &Event::RemoveFlow(packets.id)).is_some() {
+                    self.acknowledged.has_packets = false;
+                }
             }
             6 => self.set_budget(at, [0.0, 20.0, 5.0, 40.0][number as usize]),
             7 | 8 => {
@@ -223,6 +229,10 @@ impl Simulation {
         let flow = world::flow(number, self.random.below(2));
         if self.event(at, &Event::AddFlow(flow.clone())).is_some() {
             self.acknowledged.flows.insert(flow.id.clone(), flow);
+        }
+        let packets = Event::AddPacketFlow(world::packet_flow());
+        if number == 3 && self.event(at, &packets).is_some() {
+            self.acknowledged.has_packets = true;
         }
     }
 
@@ -271,7 +281,12 @@ impl Simulation {
             return;
         }
         let Ok(problem) = controller.problem(now) else { return };
-        if let Ok(plan) = solve(&TwoProxy, &problem, &Limits::work(20_000)) {
+        let plan = if problem.flows().is_empty() {
+            Ok(Plan::nothing())
+        } else {
+            solve(&TwoProxy, &problem, &Limits::work(20_000))
+        };
+        if let Ok(plan) = plan {
             self.event(at, &Event::Planned(plan));
         }
     }
@@ -349,10 +364,14 @@ impl Simulation {
     /// Checks that all that the operator was told to be done is so.
     fn check_acknowledged(&self) {
         let (seed, state) = (self.seed, self.server.state());
-        let Acknowledged { flows, budget, mode, drained, revoked } = &self.acknowledged;
+        let Acknowledged { flows, has_packets, budget, mode, drained, revoked } =
+            &self.acknowledged;
         for (id, flow) in flows {
             assert!(state.flows.contains_key(id), "seed {seed}: {id} is lost");
             assert_eq!(state.flows[id].from, flow.from);
+        }
+        if *has_packets {
+            assert!(!state.packet_flows.is_empty(), "seed {seed}: the packet flow is lost");
         }
         if let Some(budget) = budget.filter(|_| !self.server.lost_an_answer) {
             assert_eq!(state.settings.budget_usd_per_day, budget, "seed {seed}");

@@ -103,8 +103,10 @@ impl Server {
         let record: Record = serde_json::from_str(&text).unwrap();
         if let Record::FlowRemoved { flow } = &record {
             self.table.remove(&format!("flow {flow}"));
+            self.table.remove(&format!("packet flow {flow}"));
             let usage = format!("usage {flow} ");
-            self.table.retain(|key, _| !key.starts_with(&usage));
+            let packets = format!("packets {flow} ");
+            self.table.retain(|key, _| !key.starts_with(&usage) && !key.starts_with(&packets));
             return;
         }
         self.table.insert(key(&record), record);
@@ -131,6 +133,7 @@ fn key(record: &Record) -> String {
         Record::Invite(invite) => format!("invite {}", invite.hash),
         Record::Host(host) => format!("host {}", host.id),
         Record::Flow(flow) => format!("flow {}", flow.id),
+        Record::PacketFlow(flow) => format!("packet flow {}", flow.id),
         Record::Measurement(leg) => format!("measurement {} {}", leg.source, leg.destination),
         Record::RateTest(test) => format!("test {} {}", test.source, test.destination),
         Record::Plan(plan) => format!("plan {:09}", plan.number),
@@ -142,6 +145,7 @@ fn key(record: &Record) -> String {
             format!("sessions {day:09} {} {:?}", tally.flow, tally.key())
         }
         Record::Usage(usage) => format!("usage {} {:09}", usage.flow, usage.day),
+        Record::Packets(packets) => format!("packets {} {:09}", packets.flow, packets.day),
         Record::Spent(spent) => format!("spent {:09}", spent.day),
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
         Record::FlowRemoved { .. }

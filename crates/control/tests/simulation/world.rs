@@ -1,11 +1,13 @@
 //! Places, the figures of the paths between them, flows, and chance.
 
+use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::{FlowRecord, Role};
+use tradewind_desired::packets::Chooser;
 use tradewind_grant::Destination;
 use tradewind_model::fct::path_fct;
 use tradewind_model::leg::{DEFAULT_WINDOW, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::{Leg, StartUp};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, RelayTypeId, SiteId};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Ratio, RegionId, RelayTypeId, SiteId};
 
 use super::gigabytes;
 
@@ -36,6 +38,22 @@ impl Place {
             },
             Self::Gateway(site) => Role::Gateway { site: SiteId::new(*site).unwrap() },
         }
+    }
+}
+
+/// Returns a packet flow between the gateways.
+pub(super) fn packet_flow() -> PacketFlowRecord {
+    PacketFlowRecord {
+        id: FlowId::new("call").unwrap(),
+        from: SiteId::new("office").unwrap(),
+        to: ([198, 51, 100, 77], 5004).into(),
+        to_site: SiteId::new("plant").unwrap(),
+        packets_per_second: 50.0,
+        packet: Bytes::new(200),
+        budget: Duration::from_millis(150),
+        max_loss: Ratio::new(0.001).unwrap(),
+        listen: ([127, 0, 0, 1], 16_000).into(),
+        service: Chooser::Auto,
     }
 }
 

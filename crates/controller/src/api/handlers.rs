@@ -18,7 +18,7 @@ use crate::view::{
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
-const MOST_BYTES: usize = 64 * 1024;
+pub(super) const MOST_BYTES: usize = 64 * 1024;
 /// The same of an import. Chosen: 1000 measurements with names of the greatest length.
 const MOST_IMPORT_BYTES: usize = 512 * 1024;
 /// The first port that is given to a flow which names none. Chosen: below the ports that Linux
@@ -80,7 +80,7 @@ pub(super) async fn gain(State(shared): State<Shared>, request: Request) -> Answ
 }
 
 /// Reads `days=N` of a query; today alone when absent.
-fn days(query: Option<&str>) -> Result<u64, Problem> {
+pub(super) fn days(query: Option<&str>) -> Result<u64, Problem> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(1) };
     let days = query.strip_prefix("days=").and_then(|days| days.parse().ok());
     let refused = || Problem::invalid(format!("days: expected a number from 1 to {MOST_DAYS}"));
@@ -229,6 +229,8 @@ async fn done(shared: &Shared, event: Event) -> Answered {
 }
 
 /// Reads a name in a path.
-fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Problem> {
+pub(super) fn named<T: std::str::FromStr<Err: std::fmt::Display>>(
+    text: &str,
+) -> Result<T, Problem> {
     text.parse().map_err(|error: T::Err| Problem::invalid(error.to_string()))
 }

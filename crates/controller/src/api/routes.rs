@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use tradewind_control::message::ErrorAnswer;
 use tradewind_units::SiteId;
 
-use super::{Shared, events, handlers};
+use super::{Shared, events, handlers, packets};
 use crate::answer::{self, Answered};
 use crate::view::{
     AccessView, Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts,
-    ImportRequest, InviteAnswer, InviteRequest, Measurements, Places, PlanView, SettingsRequest,
-    SettingsView, Status, Usage,
+    ImportRequest, InviteAnswer, InviteRequest, Measurements, PacketFlowRequest, PacketFlowView,
+    PacketFlows, Places, PlanView, SettingsRequest, SettingsView, Status, Usage,
 };
 
 /// The place of schemas in the document.
@@ -98,7 +98,7 @@ fn hosts_and_flows() -> Vec<Route> {
         Route::new(
             Method::DELETE,
             "/v1/flows/{id}",
-            "Remove a flow",
+            "Remove a flow, of streams or of packets",
             delete(handlers::remove_flow),
         ),
         get_of(
@@ -114,13 +114,27 @@ fn hosts_and_flows() -> Vec<Route> {
 
 /// Returns the routes of the overlay as a whole.
 fn overlay() -> Vec<Route> {
-    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+    let of_days = |route: Route| {
+        let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+        let meaning = "Number of days, today included; 1 when absent";
+        Route { query: Some(("days", meaning, days)), ..route }
+    };
     vec![
-        Route {
-            query: Some(("days", "Number of days, today included; 1 when absent", days)),
-            ..get_of("/v1/gain", "Gain and money of the last days", get(handlers::gain))
-                .answers::<Gain>()
-        },
+        of_days(
+            get_of("/v1/gain", "Gain and money of the last days", get(handlers::gain))
+                .answers::<Gain>(),
+        ),
+        of_days(
+            get_of(
+                "/v1/packets",
+                "All packet flows, and what became of their packets",
+                get(packets::list),
+            )
+            .answers::<PacketFlows>(),
+        ),
+        put_of("/v1/packets/{id}", "Declare a packet flow", put(packets::add))
+            .takes::<PacketFlowRequest>()
+            .answers::<PacketFlowView>(),
         get_of("/v1/settings", "The settings", get(handlers::settings)).answers::<SettingsView>(),
         put_of("/v1/settings", "Change settings", put(handlers::change_settings))
             .takes::<SettingsRequest>()

@@ -8,7 +8,7 @@ use tradewind_control::{Controller, Refusal, State, forecast, gain};
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{FlowId, HostId, Money, Timestamp, UnitError, one_line};
+use tradewind_units::{FlowId, HostId, Money, SiteId, Timestamp, UnitError, one_line};
 
 use crate::engine::millis;
 use crate::host_state::host_state;
@@ -286,25 +286,35 @@ fn problem_of_program(state: &State, host: &Host) -> Option<StatusProblem> {
     let is_gateway = host.is_trusted && matches!(host.role, Role::Gateway { .. });
     (is_gateway && host.config_version < CONFIG_VERSION).then(|| StatusProblem {
         what: format!(
-            "{} runs tradewind {}, which does not tell its sessions: their gain and the cost of \
-             their traffic are not known",
-            host.id, seen.agent_version
+            "{} runs tradewind {}, which {}",
+            host.id,
+            seen.agent_version,
+            match host.config_version {
+                0 =>
+                    "does not tell its sessions: their gain and the cost of their traffic are \
+                      not known",
+                _ => "carries no packet flows",
+            }
         ),
         remedy: format!("upgrade tradewind on {}, and restart its agent", host.address),
     })
 }
 
-/// Returns flows without a gateway.
+/// Returns flows without a gateway: at their sources, those of packets also at their destinations.
 fn problems_of_flows(state: &State) -> impl Iterator<Item = StatusProblem> {
-    let has_gateway = |flow: &&FlowRecord| {
+    let has_gateway = |at: &SiteId| {
         state.hosts.values().filter(|host| host.is_trusted).any(|host| {
             let Role::Gateway { site } = &host.role else { return false };
-            *site == flow.from
+            site == at
         })
     };
-    state.flows.values().filter(move |flow| !has_gateway(flow)).map(|flow| StatusProblem {
-        what: format!("flow {} has no gateway at {}", flow.id, flow.from),
-        remedy: format!("`tradewind invite --role gateway --site {}`", flow.from),
+    let streams = state.flows.values().map(|flow| (&flow.id, &flow.from));
+    let packets = state.packet_flows.values();
+    let packets = packets.flat_map(|it| [(&it.id, &it.from), (&it.id, &it.to_site)]);
+    let all = streams.chain(packets).filter(move |(_, site)| !has_gateway(site));
+    all.map(|(flow, site)| StatusProblem {
+        what: format!("flow {flow} has no gateway at {site}"),
+        remedy: format!("`tradewind invite --role gateway --site {site}`"),
     })
 }
 

@@ -4,13 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use tradewind_control::message::{Arm, Document, DocumentVersion, SessionTally};
+use tradewind_control::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord};
 use tradewind_control::record::{
     BatchTaken, Counters, DaySessions, DayUsage, FlowRecord, HourUsage, PlanRecord, Rollout, Seen,
     Settings as OperatorSettings, Spent, Step,
 };
+use tradewind_desired::packets::Chooser;
 use tradewind_model::measurement::{RateSummary, RttSummary};
 use tradewind_plan::Plan;
-use tradewind_units::{Bandwidth, Money};
+use tradewind_units::{Bandwidth, Money, Ratio};
 
 use super::*;
 use crate::testing::TestFolder;
@@ -41,6 +43,7 @@ fn plan(number: u64) -> Record {
         measurements_in_effect: Vec::new(),
         known_legs: 0,
         budget: None,
+        packets: Box::default(),
     })
 }
 
@@ -527,4 +530,48 @@ fn usage_is_read_of_a_month_and_kept_for_thirteen_or_until_its_flow_ends() {
     let count = "SELECT count(*) FROM records WHERE kind = 'usage'";
     let count: u64 = store.connection.query_row(count, [], |row| row.get(0)).unwrap();
     assert_eq!(count, 2 * 401);
+}
+
+#[test]
+fn packets_are_read_of_a_month_and_end_with_their_flow() {
+    const DAY_MS: u64 = 86_400_000;
+    let place = TestFolder::new("packets");
+    let file = place.path().join("store.db");
+    let declared = |name: &str| {
+        Record::PacketFlow(PacketFlowRecord {
+            id: name.parse().unwrap(),
+            from: "office".parse().unwrap(),
+            to: "192.0.2.7:5004".parse().unwrap(),
+            to_site: "plant".parse().unwrap(),
+            packets_per_second: 50.5,
+            packet: "200 B".parse().unwrap(),
+            budget: Duration::from_millis(150),
+            max_loss: Ratio::default(),
+            listen: "127.0.0.1:16000".parse().unwrap(),
+            service: Chooser::Planned,
+        })
+    };
+    let packets = |flow: &str, day: u64| {
+        let usd = Money::from_usd(0.25).unwrap();
+        let counts = PacketCounts { packets: 1 << 53, late: 2, usd, ..PacketCounts::default() };
+        let (service, why) = ("caching".to_owned(), String::new());
+        Record::Packets(DayPackets { flow: flow.parse().unwrap(), day, service, why, counts })
+    };
+    let mut store = Store::open(&file).unwrap();
+    store.append(0, &[declared("a"), declared("b"), flow("c")]).unwrap();
+    for day in 1..=410 {
+        store.append(day * DAY_MS, &[packets("a", day), packets("b", day)]).unwrap();
+    }
+    let month = |flow: &'static str| (380..=410).map(move |day| packets(flow, day));
+    let read = store.records().unwrap();
+    assert!(month("a").chain(month("b")).all(|one| read.contains(&one)));
+    assert_eq!(read.len(), 2 * 31 + 3);
+    store.append(410 * DAY_MS, &[Record::FlowRemoved { flow: "a".parse().unwrap() }]).unwrap();
+    let left = store.records().unwrap();
+    assert!(left.contains(&declared("b")) && left.contains(&flow("c")));
+    assert_eq!(left.len(), 31 + 2);
+    store.prune(450 * DAY_MS, &BTreeSet::new()).unwrap();
+    let count = "SELECT count(*) FROM records WHERE kind = 'packets'";
+    let count: u64 = store.connection.query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 410 - 49);
 }

@@ -129,7 +129,17 @@ impl CodingRates {
 }
 
 /// Cost of a service for a flow over its whole duration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct PacketCost {
     /// Traffic in and out at the ingress relay.

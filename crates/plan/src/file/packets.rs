@@ -13,32 +13,18 @@ use super::legs::Ends;
 use super::places::Places;
 use super::tables::shown;
 use super::text::{File, PacketFlowSection, PacketsAtSection, PacketsSection, TariffSection};
-use crate::packets::{BlockCoding, PacketFlow, Packets, RelayPrices};
+use crate::packets::{
+    BEARABLE_LOSS, BlockCoding, FLOWS_PER_MACHINE, INTERNET_LOSS, MOST_BUDGET, MOST_BYTES,
+    MOST_PACKET_FLOWS, MOST_PER_SECOND, PacketFlow, Packets, RelayPrices,
+};
 use crate::problem::{Legs, Place};
 use crate::service::Demand;
 
-/// Most packet flows. Chosen: for each, all pairs of regions are evaluated.
-const MOST_PACKET_FLOWS: usize = 1_000;
 /// Default duration of a flow. Source: the paper's example `[JQ 5.1.1]`.
 const SPAN: Duration = Duration::from_secs(3600);
-/// Longest latency budget: the maximum that gateways can signal.
-const MOST_BUDGET: Duration = Duration::from_secs(65);
-/// Default ratio of packets that may be lost or late, that of a gateway's `[[packet]]`: above it
-/// paths count as lossy `[JQ 5.2]`.
-const BEARABLE_LOSS: f64 = 0.001;
-/// Default loss ratio of the Internet path, if its leg states none: the upper end of the typical
-/// range `[JQ 1]`.
-const INTERNET_LOSS: f64 = 0.01;
-/// Default number of packet flows that share a machine. Chosen: with machines of some ten cents an
-/// hour a flow pays the paper's 0.19 cents an hour at both relays `[JQ 5.1.1]`.
-const FLOWS_PER_MACHINE: u32 = 100;
 /// Most packets and repair packets of a block that relays accept.
 const MOST_PACKETS: u8 = 32;
 const MOST_REPAIRS: u8 = 8;
-/// Most packets a second. Chosen: the rate of the shortest packets on a 10 Gbit/s link.
-const MOST_PER_SECOND: f64 = 15e6;
-/// Longest packet: the largest UDP payload over IPv4.
-const MOST_BYTES: u64 = 65_507;
 /// Highest price of one Mbit/s for a month, in dollars. Chosen: far above any carrier's.
 const MOST_USD_PER_MBPS: f64 = 1e5;
 

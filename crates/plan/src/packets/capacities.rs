@@ -127,9 +127,22 @@ impl<'a> FreeCapacities<'a> {
         });
     }
 
-    /// Returns whether some relay type has this capacity.
-    pub(super) fn carries(&self, rate: Bandwidth) -> bool {
-        self.inputs.relay_types.iter().any(|known| known.capacity >= rate)
+    /// Returns whether a flow of this rate finds a relay in the region, or may add one.
+    pub(super) fn has_room(&self, region: &RegionId, rate: Bandwidth) -> bool {
+        self.fit(region, rate).is_some() || self.offered(region, rate).is_some()
+    }
+
+    /// Returns the relay type that a flow of this rate may add in the region.
+    fn offered(&self, region: &RegionId, rate: Bandwidth) -> Option<&'a RelayType> {
+        let there = self.by_region.get(region).map_or(&[][..], Vec::as_slice);
+        let may_be_added = |known: &&RelayType| {
+            let kind = (region.clone(), known.id.clone());
+            let count = there.iter().filter(|it| it.relay.relay_type == known.id).count();
+            known.capacity >= rate
+                && !self.inputs.not_offered.contains(&kind)
+                && self.inputs.most.get(&kind).is_none_or(|most| count < *most)
+        };
+        self.inputs.relay_types.iter().find(may_be_added)
     }
 
     /// Returns the relay of the region that a flow of this rate takes: a paid one, or one that
@@ -168,12 +181,7 @@ impl<'a> FreeCapacities<'a> {
         let rate = flow.rate;
         let there = self.fit(region, rate);
         if there.is_none() {
-            let inputs = self.inputs;
-            let is_offered = |known: &&RelayType| {
-                !inputs.not_offered.contains(&(region.clone(), known.id.clone()))
-            };
-            let mut offered = inputs.relay_types.iter().filter(is_offered);
-            let of_type = offered.find(|known| known.capacity >= rate)?;
+            let of_type = self.offered(region, rate)?;
             self.add(region, of_type, false);
         }
         let capacities = self.by_region.get_mut(region)?;

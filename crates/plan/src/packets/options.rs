@@ -84,12 +84,12 @@ impl<'a> DelayTable<'a> {
         }
     }
 
-    /// Returns every option of a flow; those over relays only if `has_relays`.
+    /// Returns every option of a flow; those over relays only in regions that have room for it.
     pub(super) fn options(
         &self,
         flow: &PacketFlow,
         ends: &Ends,
-        has_relays: bool,
+        has_room: &[bool],
     ) -> Vec<ServiceOption> {
         let direct = |delivery| ServiceOption {
             service: PacketService::Direct,
@@ -97,13 +97,10 @@ impl<'a> DelayTable<'a> {
             delivery,
         };
         let mut options: Vec<ServiceOption> = ends.internet.map(direct).into_iter().collect();
-        if !has_relays {
-            return options;
-        }
-        let count = ends.first.len();
-        for first in 0..count {
+        let with_room = || (0..ends.first.len()).filter(|at| has_room[*at]);
+        for first in with_room() {
             for over in std::iter::once(Over::One(first))
-                .chain((0..count).map(|last| Over::Two(first, last)))
+                .chain(with_room().map(|last| Over::Two(first, last)))
             {
                 let delivery = |service| self.delivery(flow, ends, service, over);
                 let option =

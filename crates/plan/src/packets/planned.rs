@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_model::packet::{PacketCost, PacketService};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
@@ -14,7 +15,7 @@ use crate::plan::Plan;
 use crate::problem::Inputs;
 
 /// A relay that packet flows use and streams do not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PacketRelay {
     /// Its name: the region's and a number.
@@ -28,7 +29,7 @@ pub struct PacketRelay {
 }
 
 /// The reason why a service was selected or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketVerdict {
     /// It was selected.
@@ -43,7 +44,7 @@ pub enum PacketVerdict {
 
 /// The evaluation of one service: its cheapest option that meets the demand, or its fastest if none
 /// does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsideredService {
     /// The service.
@@ -52,6 +53,7 @@ pub struct ConsideredService {
     pub regions: Vec<RegionId>,
     /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub delivery: Duration,
     /// Its cost over the flow's duration.
     #[serde(rename = "cost_usd")]
@@ -61,7 +63,7 @@ pub struct ConsideredService {
 }
 
 /// The costs of the services over a flow's relays, in dollars for each GB of the flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
     /// The cost of coding.
@@ -73,7 +75,7 @@ pub struct ServiceCosts {
 }
 
 /// The service and relays of a packet flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedPacketFlow {
     /// The flow.
@@ -84,9 +86,11 @@ pub struct PlannedPacketFlow {
     pub path: Vec<RelayId>,
     /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub delivery: Duration,
     /// Its latency budget.
     #[serde(rename = "budget_s", with = "time::as_seconds")]
+    #[schemars(with = "f64")]
     pub budget: Duration,
     /// Share of its packets that the Internet is expected to lose.
     pub internet_loss: Ratio,
@@ -103,7 +107,7 @@ pub struct PlannedPacketFlow {
 }
 
 /// Services and relays of all packet flows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PacketPlan {
     /// Relays to run besides those of the streams, by region and number.
@@ -136,11 +140,7 @@ impl Packets {
                 best = Some(PacketPlan { relays: capacities.added(), flows, cost });
             }
         }
-        Ok(best.unwrap_or_else(|| PacketPlan {
-            relays: Vec::new(),
-            flows: Vec::new(),
-            cost: Money::ZERO,
-        }))
+        Ok(best.unwrap_or_default())
     }
 }
 
@@ -150,7 +150,9 @@ fn planned(
     flow: &PacketFlow,
 ) -> Result<PlannedPacketFlow, PacketError> {
     let ends = delay_table.ends(flow);
-    let options = delay_table.options(flow, &ends, capacities.carries(flow.rate));
+    let has_room = |region: &RegionId| capacities.has_room(region, flow.rate);
+    let has_room: Vec<bool> = delay_table.inputs.regions.iter().map(has_room).collect();
+    let options = delay_table.options(flow, &ends, &has_room);
     let judged = |region: &RegionId| capacities.judged(region, flow);
     let considered = considered(delay_table, flow, &options, &judged)?;
     let meeting = considered.values().filter(|one| one.meets);

@@ -9,7 +9,7 @@ use tradewind_units::{FlowId, Money, RegionId, RelayId};
 
 use super::capacities::loads;
 use super::options::{DelayTable, Over};
-use super::planned::{PacketPlan, PlannedPacketFlow};
+use super::planned::{PacketPlan, PacketRelay, PlannedPacketFlow};
 use super::{PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
@@ -33,7 +33,8 @@ pub enum PacketViolation {
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
     /// A relay that is listed twice, has more packet flows than may share it, is stated to run and
-    /// does not, is not on offer in its region, or that no packet flow uses.
+    /// does not, is not on offer in its region or beyond its quota there, or that no packet flow
+    /// uses.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
     /// A total cost other than the sum over the flows.
@@ -158,13 +159,25 @@ fn wrong_relays(
             !runs_too_many(inputs, streams, plan, at)
         } else {
             let key = (relay.region.clone(), relay.relay_type.clone());
-            inputs.regions.contains(&relay.region) && !inputs.not_offered.contains(&key)
+            let most = inputs.most.get(&key).copied();
+            inputs.regions.contains(&relay.region)
+                && !inputs.not_offered.contains(&key)
+                && most.is_none_or(|most| count_up_to(streams, plan, at) <= most)
         };
         if is_twice || !has_capacity || !is_there {
             wrong.push(PacketViolation::Relay(relay.id.clone()));
         }
     }
     wrong
+}
+
+/// Returns the number of relays of the region and type of the one at this index: those of the
+/// streams, and those of packet flows up to this one.
+fn count_up_to(streams: &Plan, plan: &PacketPlan, at: usize) -> usize {
+    let PacketRelay { region, relay_type, .. } = &plan.relays[at];
+    let of_streams = streams.relays.iter().map(|one| (&one.region, &one.relay_type));
+    let added = plan.relays[..=at].iter().map(|one| (&one.region, &one.relay_type));
+    of_streams.chain(added).filter(|one| *one == (region, relay_type)).count()
 }
 
 /// Returns whether the relays up to this index that are stated to run are more than do run.

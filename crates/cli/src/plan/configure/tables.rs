@@ -8,8 +8,8 @@ use tradewind_config::{GatewayConfig, RelayConfig, compiled};
 use tradewind_desired::{Desired, DesiredGateway, DesiredPackets, ProcessLegs};
 use tradewind_units::{RelayId, SiteId};
 
+use super::hosts;
 use super::inventory::Read;
-use super::{hosts, packets};
 use crate::output::{BadFile, OrBadFile as _, read_text};
 
 /// All that is to be written.
@@ -86,7 +86,7 @@ pub(super) fn gateway_table(
         set_forwards(&mut table, gateway, &planned.inventory)?;
     }
     if let Some(flows) = planned.packets.gateways.get(site) {
-        packets::set_gateway(&mut table, flows).with_context(|| name.to_owned())?;
+        compiled::set_gateway_packets(&mut table, flows).with_context(|| name.to_owned())?;
     }
     let ingress_keys = ["forward", "tproxy", "socks5", "connect", "packet"];
     let is_whole = planned.inventory.gateways.contains_key(site)
@@ -120,7 +120,7 @@ pub(super) fn relay_table(
         if let Some(hop) = planned.inventory.streams.relays.get(relay) {
             compiled::set_listen(&mut table, hop.address);
         }
-        packets::set_relay(&mut table, packet).with_context(|| format!("{name}.toml"))?;
+        compiled::set_relay_packets(&mut table, packet).with_context(|| format!("{name}.toml"))?;
     }
     if stands || !operators.is_empty() {
         let file = format!("{name}.toml");
