@@ -22,11 +22,14 @@ fn main() {
 
 fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let machine = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let mut command = Command::new(&clang);
     // Debian keeps the kernel's `asm/` headers in a folder of the architecture, which clang does
-    // not search for another target.
+    // not search for another target. Those of this machine do: programs of other ones differ in
+    // nothing that they declare.
+    let machine = std::env::consts::ARCH;
     command.args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-c"]);
+    // What is shipped names no folder of the machine that built it.
+    command.arg("-fdebug-compilation-dir=.");
     command.arg(format!("-I/usr/include/{machine}-linux-gnu")).arg(source).arg("-o").arg(object);
     let output = command.output().map_err(|error| {
         format!(

@@ -64,11 +64,9 @@ const REAL_TIME_PRIORITY: libc::c_int = 20;
 /// Raises the priority of the calling thread as far as this process may; returns the class reached.
 #[must_use]
 pub fn raise_urgency() -> Urgency {
-    let parameters = libc::sched_param { sched_priority: REAL_TIME_PRIORITY };
     // SCHED_RESET_ON_FORK: children and threads started from here are ordinary again.
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: pid 0 is the calling thread, and `parameters` lives through the call.
-    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
+    if set_scheduler(policy, REAL_TIME_PRIORITY) {
         return Urgency::RealTime;
     }
     // SAFETY: plain numbers; who 0 is the calling thread on Linux.
@@ -82,16 +80,23 @@ pub fn raise_urgency() -> Urgency {
 /// set.
 #[must_use]
 pub fn stand_back() -> bool {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: pid 0 is the calling thread, and `parameters` lives through the call.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
+    set_scheduler(libc::SCHED_IDLE, 0)
+}
+
+/// Gives the calling thread a scheduling class and its priority there; returns whether that is set.
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // By number: musl's functions of this name always fail.
+    // SAFETY: pid 0 is the calling thread, and `priority`, which is all that the kernel's
+    // `struct sched_param` has, lives through the call.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0 }
 }
 
 /// Returns whether a thread has the scheduling class of ordinary programs.
 pub(crate) fn is_ordinary(thread: u32) -> bool {
     // SAFETY: a plain number.
-    let policy = unsafe { libc::sched_getscheduler(thread as libc::pid_t) };
-    [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(policy & !libc::SCHED_RESET_ON_FORK))
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, thread as libc::pid_t) };
+    let policy = policy as libc::c_int & !libc::SCHED_RESET_ON_FORK;
+    [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&policy)
 }
 
 /// Sleeps until `deadline` on the monotonic clock.

@@ -56,14 +56,18 @@ impl Epoll {
             tv_nsec: i64::from(span.subsec_nanos()),
         });
         let time_pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let no_mask = std::ptr::null::<libc::sigset_t>();
         // SAFETY: `events` has space for BATCH events, `time` outlives the call, no signal mask.
         let count = unsafe {
-            libc::epoll_pwait2(
+            // By number: musl has no function for it.
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
                 self.set.0.as_raw_fd(),
                 self.events.as_mut_ptr(),
                 BATCH as libc::c_int,
                 time_pointer,
-                std::ptr::null(),
+                no_mask,
+                0_usize,
             )
         };
         let count = match usize::try_from(count) {

@@ -103,7 +103,7 @@ const NAMESPACES: &[i32] = &[
 ];
 
 /// Requests that inject input into a terminal, which may be root's shell.
-const TYPING: &[u64] = &[libc::TIOCSTI, libc::TIOCLINUX];
+const TYPING: &[libc::Ioctl] = &[libc::TIOCSTI, libc::TIOCLINUX];
 
 /// The first number of the x32 system calls on x86.
 const FIRST_OF_X32: u32 = 0x4000_0000;
@@ -250,7 +250,7 @@ fn never(keep: &[Capability]) -> Result<Rules> {
         with(0, SeccompCmpOp::MaskedEq(flag), flag)
     };
     rules.insert(libc::SYS_clone, NAMESPACES.iter().map(has).collect::<Result<_>>()?);
-    let asks = |request: &u64| with(1, SeccompCmpOp::Eq, *request);
+    let asks = |request: &libc::Ioctl| with(1, SeccompCmpOp::Eq, *request as _);
     rules.insert(libc::SYS_ioctl, TYPING.iter().map(asks).collect::<Result<_>>()?);
     Ok(rules)
 }

@@ -200,7 +200,9 @@ fn append<T>(
         let message = header.msg_control.cast::<u8>().add(before).cast::<libc::cmsghdr>();
         (*message).cmsg_level = level;
         (*message).cmsg_type = kind;
-        (*message).cmsg_len = whole as _;
+        // The kernel's length is a word; that of musl's type is half of one, beside padding that
+        // an earlier message may have filled.
+        message.cast::<usize>().write_unaligned(whole as usize);
         libc::CMSG_DATA(message).cast::<T>().write_unaligned(value);
     }
     space

@@ -93,12 +93,14 @@ impl ReceiveBatch {
         // SAFETY: each header points to a name, a control buffer and a vector of this batch, which
         // live through the call.
         let fetched = unsafe {
-            libc::recvmmsg(
+            // By number: what musl's function of this name does before the call costs time.
+            libc::syscall(
+                libc::SYS_recvmmsg,
                 fd,
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
+                std::ptr::null_mut::<libc::timespec>(),
             )
         };
         let Ok(fetched) = usize::try_from(fetched) else {

@@ -249,7 +249,9 @@ impl SendBatch {
             // SAFETY: each header points to a name, a control buffer and a vector of this batch,
             // which live through the call.
             let sent = unsafe {
-                libc::sendmmsg(
+                // By number: musl's function of this name calls sendmsg(2) for each of them.
+                libc::syscall(
+                    libc::SYS_sendmmsg,
                     fd,
                     rest.as_mut_ptr(),
                     rest.len() as libc::c_uint,
