@@ -24,7 +24,7 @@ pub(super) fn unit(role: &str, name: &str, directory: &Path) -> String {
     let lines = shipped.lines().map(|line| match line.split_once('=') {
         Some(("Description", _)) => format!("Description=Tradewind {role} {name}"),
         Some(("ExecStart", _)) => {
-            format!("ExecStart=/usr/local/bin/tradewind {role} --config {directory}/{name}.toml")
+            format!("ExecStart=/usr/bin/tradewind {role} --config {directory}/{name}.toml")
         }
         Some((key @ ("AmbientCapabilities" | "CapabilityBoundingSet"), _)) => {
             format!("{key}={RIGHTS}")
