@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, for one purpose: build, web, test-web, docs, lint,
-# release, bench or fuzz.
+# release, test-packages, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -108,7 +108,13 @@ case $purpose in
   lint)
     cargo_tool cargo-deny cargo-deny
     book ;;
-  release) cargo_tool cargo-cyclonedx cargo-cyclonedx --version 0.5.9 ;;
+  release)
+    cargo_tool cargo-cyclonedx cargo-cyclonedx --version 0.5.9
+    cargo_tool cargo-deb cargo-deb --version 3.8.0 ;;
+  test-packages)
+    debian debootstrap debootstrap
+    debian lintian lintian
+    debian python3 python3 ;;
   bench)
     debian haproxy haproxy
     # The experiment jq-video: a real video, and SRT to compare with.
@@ -122,5 +128,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, test-packages, bench or fuzz"; exit 2 ;;
 esac
