@@ -49,6 +49,10 @@ impl Row<'_> {
         let median_ms: Option<f64> = self.cell("median_ms", ms)?;
         let spread_ms: Option<f64> = self.cell("spread_ms", ms)?;
         let samples: Option<u32> = self.cell("samples", "a number")?;
+        let has_more = median_ms.is_some() || spread_ms.is_some() || samples.is_some();
+        if least.is_none() && has_more {
+            return Err("median_ms, spread_ms, samples: expected `rtt_ms` beside them".to_owned());
+        }
         let rtt = least.map(|min_ms| ImportedRtt {
             min_ms,
             median_ms: median_ms.unwrap_or(min_ms),
@@ -57,6 +61,9 @@ impl Row<'_> {
         });
         let mbps: Option<f64> = self.cell("mbps", "Mbit/s such as 250")?;
         let connections: Option<u32> = self.cell("connections", "a number")?;
+        if mbps.is_none() && connections.is_some() {
+            return Err("connections: expected `mbps` beside it".to_owned());
+        }
         let rate = mbps.map(|rate_mbps| ImportedRate {
             rate_mbps,
             connections: connections.unwrap_or(1),
@@ -104,6 +111,8 @@ mod tests {
             ("src,unix_ms,rtt_ms\na,5,1\n", "line 2: src and dst: expected both"),
             ("unix_ms\n5\n", "line 2: expected `rtt_ms`, `mbps` or both"),
             ("rtt_ms\n5\n", "line 2: holds no time: add a column `unix_ms`"),
+            ("unix_ms,median_ms,mbps\n5,2,9\n", "line 2: median_ms, spread_ms, samples: expected"),
+            ("unix_ms,rtt_ms,connections\n5,2,9\n", "line 2: connections: expected `mbps`"),
             ("unix_ms,mbps,connections\n5,1,-1\n", "line 2: connections: `-1`: expected a number"),
         ] {
             let refused = read(text, &given()).unwrap_err();

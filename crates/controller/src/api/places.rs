@@ -1,7 +1,7 @@
 //! The places of sites and regions: regions by the catalogue; sites, which are places of the
 //! operator's own choice, by the city that they are named after.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use tradewind_control::Controller;
@@ -10,7 +10,25 @@ use tradewind_units::SiteId;
 
 use crate::view::{Place, Places, SCHEMA_VERSION};
 
-static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
+static REGIONS: LazyLock<Regions> = LazyLock::new(Regions::new);
+
+/// The regions of the catalogue.
+struct Regions {
+    by_id: HashMap<String, Region>,
+    /// The first region of each city, by the city's name as sites are written.
+    by_city: HashMap<String, Region>,
+}
+
+impl Regions {
+    fn new() -> Self {
+        let mut regions = Self { by_id: HashMap::new(), by_city: HashMap::new() };
+        for region in Catalogue::builtin().regions() {
+            regions.by_id.insert(region.id.to_string(), region.clone());
+            regions.by_city.entry(slug(&region.label)).or_insert_with(|| region.clone());
+        }
+        regions
+    }
+}
 
 pub(super) fn places(controller: &Controller) -> Places {
     let state = controller.state();
@@ -22,11 +40,9 @@ pub(super) fn places(controller: &Controller) -> Places {
 
 /// Returns the place of a site, if the catalogue has it.
 fn place(site: &SiteId) -> Option<Place> {
-    let is_it = |region: &&Region| region.id.as_str() == site.as_str();
-    let is_named_after = |region: &&Region| slug(&region.label) == site.as_str();
-    let region = CATALOGUE.regions().find(is_it);
+    let region = REGIONS.by_id.get(site.as_str());
     let is_guess = region.is_none();
-    let region = region.or_else(|| CATALOGUE.regions().find(is_named_after))?;
+    let region = region.or_else(|| REGIONS.by_city.get(site.as_str()))?;
     Some(Place {
         site: site.clone(),
         label: region.label.clone(),

@@ -31,7 +31,8 @@ pub fn backup(file: &Path, copy: &Path) -> Result<(), StoreError> {
 /// When the backup is no store, damaged or newer than this program; nothing is changed then.
 pub fn restore(file: &Path, copy: &Path) -> Result<u64, StoreError> {
     let backup = open_to_read(copy)?;
-    if schema::version(copy, &backup)? == 0 {
+    let schema = schema::version(copy, &backup)?;
+    if schema == 0 {
         return Err(StoreError::other(copy, &"is no backup of a controller's store"));
     }
     schema::check(copy, &backup)?;
@@ -39,6 +40,8 @@ pub fn restore(file: &Path, copy: &Path) -> Result<u64, StoreError> {
     remove(&draft)?;
     vacuum_into(copy, &backup, &draft)?;
     let epoch = begin_epoch(&draft, epoch_of(file))?;
+    // An older draft was copied before it was brought up to date; the backup is there.
+    remove(&schema::copy_name(&draft, schema))?;
     let failed = |error: io::Error| StoreError::other(file, &error);
     // The write-ahead log belongs to the file beside it, so both move.
     for end in ["", "-wal", "-shm"] {

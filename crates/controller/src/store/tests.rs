@@ -280,6 +280,25 @@ fn store_of_the_first_schema_is_read_and_its_new_rows_are_summed() {
     assert!(store.records().unwrap_err().to_string().contains("audit entry 2 is altered"));
 }
 
+#[test]
+fn backup_of_the_first_schema_is_restored_and_leaves_nothing_beside() {
+    let place = TestFolder::new("first-backup");
+    let (file, kept) = (place.path().join("store.db"), place.path().join("kept.db"));
+    let mut old = Connection::open(&kept).unwrap();
+    schema::migrate(&kept, &mut old, &schema::MIGRATIONS[..1]).unwrap();
+    let body = serde_json::to_string(&flow("a")).unwrap();
+    old.execute("INSERT INTO records VALUES ('flow', 'a', ?1)", [&body]).unwrap();
+    drop(old);
+    drop(Store::open(&file).unwrap());
+    restore(&file, &kept).unwrap();
+    let names = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| !name.ends_with("-wal") && !name.ends_with("-shm"));
+    names.sort();
+    assert_eq!(names, ["kept.db", "store.db", "store.db.before-restore"]);
+    assert!(Store::open(&file).unwrap().records().unwrap().contains(&flow("a")));
+}
+
 /// Returns a store of some decisions, with the records after each of them and the length of its
 /// write-ahead log then.
 fn decided(file: &Path) -> (Store, Vec<(u64, Vec<Record>)>) {
