@@ -17,6 +17,10 @@ use serde_json::Value;
 /// The alert rules that users copy.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/alerts.yml");
 
+/// The dashboard that they import into Grafana, and the metrics that users read of.
+const DASHBOARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/grafana.json");
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+
 /// A process that ends with the test.
 struct Running(Child);
 
@@ -137,6 +141,48 @@ fn names(text: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("tradewind_")).map(str::to_owned).collect()
 }
 
+/// Returns the queries of the dashboard, as Grafana would ask them.
+fn queries() -> Vec<String> {
+    let dashboard: Value = serde_json::from_slice(&std::fs::read(DASHBOARD).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let filled = |target: &Value| {
+        let query = target["expr"].as_str().unwrap();
+        query.replace("$__rate_interval", "1m").replace("$instance", ".*")
+    };
+    targets.map(filled).collect()
+}
+
+/// Returns whether the reference has a metric: by its name, or by that without the prefix of the
+/// section.
+fn is_documented(reference: &str, name: &str) -> bool {
+    let prefixes = ["relay_", "gateway_", "controller_", "jumpstart", ""];
+    prefixes.iter().any(|prefix| {
+        let rest = name.strip_prefix("tradewind_").and_then(|rest| rest.strip_prefix(prefix));
+        let begins = |rest: &str| reference.contains(&format!("`{rest}"));
+        begins(name) || rest.is_some_and(|rest| !prefix.is_empty() && begins(rest))
+    })
+}
+
+#[test]
+fn dashboard_asks_for_metrics_that_are_documented() {
+    let queries = queries();
+    assert!(queries.len() > 40, "{queries:?}");
+    let reference = std::fs::read_to_string(REFERENCE).unwrap();
+    for query in &queries {
+        assert!(!query.contains('$'), "a variable that is none: {query}");
+        for name in names(query) {
+            assert!(is_documented(&reference, &name), "{name}");
+        }
+    }
+    // All parts have a panel.
+    for part in ["controller", "relay", "gateway", "packet", "jumpstart"] {
+        let prefix = format!("tradewind_{part}_");
+        assert!(queries.iter().any(|query| query.contains(&prefix)), "{part}");
+    }
+    assert!(!is_documented(&reference, "tradewind_relay_nonsense_total"));
+}
+
 #[test]
 fn names_of_metrics_follow_the_conventions() {
     if !has("promtool", "names of metrics") {
@@ -161,6 +207,11 @@ fn names_of_metrics_follow_the_conventions() {
     for name in names(&rules) {
         assert!(all.contains(&name), "an alert on `{name}`, which nobody has");
     }
+}
+
+/// Returns a query as a part of an address.
+fn encoded(query: &str) -> String {
+    query.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 #[test]
@@ -202,6 +253,25 @@ fn prometheus_scrapes_and_evaluates_the_rules() {
         let health: Vec<String> = evaluated();
         !health.is_empty() && health.iter().all(|health| health == "ok")
     });
+    let pages: String = daemons.iter().map(|(_, at)| page(*at, "1.1", "/metrics")).collect();
+    let has_samples = |name: &String| {
+        pages.lines().any(|line| {
+            line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(['{', ' ']))
+        })
+    };
+    let mut asked = 0;
+    for query in queries() {
+        let target = format!("/api/v1/query?query={}", encoded(&query));
+        let answer = ask(&target);
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        // Others are of what these daemons do not do, or of states that they are not in.
+        let of_some = query.replace("instance=~\".*\"", "").contains(['~', '!']);
+        if !of_some && names(&query).iter().all(has_samples) {
+            until(&query, || count(&ask(&target)) > 0);
+            asked += 1;
+        }
+    }
+    assert!(asked > 15, "{asked}");
     let firing = ask("/api/v1/alerts");
     assert_eq!(firing["data"]["alerts"].as_array().map(Vec::len), Some(0), "{firing}");
 }
