@@ -33,6 +33,10 @@ pub enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Hosts, Kind::Flows, Kind::Plan, Kind::Rollout, Kind::Gain, Kind::Settings, Kind::Audit];
 
+/// The kinds with numbers that follow from the hour, and so from the day: forecasts of volumes, and
+/// what today has gained and cost.
+pub(crate) const OF_THE_HOUR: [Kind; 2] = [Kind::Flows, Kind::Gain];
+
 /// The version of each kind: the number of the last change of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Versions([u64; KINDS.len()]);

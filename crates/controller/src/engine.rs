@@ -14,6 +14,9 @@ use crate::changes::{self, Changes, Kind, Versions};
 use crate::metrics::Counts;
 use crate::store::{MeasuredOnce, Store, StoreError};
 
+/// Milliseconds of an hour.
+const HOUR_MS: u64 = 3_600_000;
+
 /// A reason why an event has no effect.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -49,11 +52,14 @@ struct Inner {
     silent: Vec<HostId>,
     /// A hash of the paths of flows then.
     paths: u64,
+    /// The hour then, in hours since the Unix epoch; `None` before the first tick.
+    hour: Option<u64>,
 }
 
 impl Engine {
     pub(crate) fn new(controller: Controller, store: Store) -> Self {
-        let inner = Mutex::new(Inner { controller, store, silent: Vec::new(), paths: 0 });
+        let inner =
+            Mutex::new(Inner { controller, store, silent: Vec::new(), paths: 0, hour: None });
         let documents = watch::Sender::new(0);
         let (changes, counts) = (Changes::default(), Counts::default());
         Self(Arc::new(Shared { inner, documents, changes, counts }))
@@ -146,6 +152,10 @@ impl Engine {
             if paths != inner.paths {
                 inner.paths = paths;
                 kinds.push(Kind::Flows);
+            }
+            let hour = millis(now) / HOUR_MS;
+            if inner.hour.replace(hour).is_some_and(|before| before != hour) {
+                kinds.extend(changes::OF_THE_HOUR);
             }
         }
         drop(inner);
@@ -252,20 +262,40 @@ mod tests {
     }
 
     #[test]
-    fn path_that_comes_back_by_time_alone_is_told() {
-        let place = TestFolder::new("path-by-time");
+    fn turn_of_the_hour_is_told() {
+        let place = TestFolder::new("turn-of-hour");
+        let engine = engine_of(&place, Vec::new());
+        let changes = engine.changes();
+        let kinds_at = |unix_ms: u64| kinds_at(&engine, &changes, unix_ms);
+        assert!(!kinds_at(HOUR_MS - 2000).contains(&Kind::Gain), "the first tick is no turn");
+        assert_eq!(kinds_at(HOUR_MS - 1000), []);
+        assert_eq!(kinds_at(HOUR_MS), changes::OF_THE_HOUR);
+        assert_eq!(kinds_at(HOUR_MS + 1000), []);
+        assert_eq!(kinds_at(24 * HOUR_MS), changes::OF_THE_HOUR, "a day begins with an hour");
+    }
+
+    /// Returns an engine with these records, over a new store.
+    fn engine_of(place: &TestFolder, records: Vec<Record>) -> Engine {
         let folder = Folder::new(place.path().join("net"));
         let any = "127.0.0.1:0".parse().unwrap();
         folder.init(&Settings::new(any, any, any)).unwrap();
         let store = Store::open(&folder.store()).unwrap();
-        let controller = Controller::new(folder.keys().unwrap(), taken_back(100_000));
-        let engine = Engine::new(controller, store);
+        Engine::new(Controller::new(folder.keys().unwrap(), records), store)
+    }
+
+    /// Lets time pass to `unix_ms`, and returns the kinds that changed by that.
+    fn kinds_at(engine: &Engine, changes: &watch::Receiver<Versions>, unix_ms: u64) -> Vec<Kind> {
+        let before = changes.borrow().newest();
+        engine.handle_now(Timestamp::from_nanos(unix_ms * 1_000_000), &Event::Tick).unwrap();
+        changes.borrow().since(Some(before))
+    }
+
+    #[test]
+    fn path_that_comes_back_by_time_alone_is_told() {
+        let place = TestFolder::new("path-by-time");
+        let engine = engine_of(&place, taken_back(100_000));
         let changes = engine.changes();
-        let kinds_at = |unix_ms: u64| {
-            let before = changes.borrow().newest();
-            engine.handle_now(Timestamp::from_nanos(unix_ms * 1_000_000), &Event::Tick).unwrap();
-            changes.borrow().since(Some(before))
-        };
+        let kinds_at = |unix_ms: u64| kinds_at(&engine, &changes, unix_ms);
         kinds_at(98_000);
         assert!(!kinds_at(99_000).contains(&Kind::Flows));
         assert!(kinds_at(100_000).contains(&Kind::Flows));
