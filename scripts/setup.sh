@@ -97,11 +97,19 @@ node() {
   debian npm npm
 }
 
+# The tests in Chromium need a newer Node than the build.
+newer_node() {
+  local found
+  found=$(command node --version)
+  [ "$(echo "${found#v}" | cut -d. -f1)" -ge 20 ] || { say "Node $found is too old for playwright-core: install 20 or newer (https://nodejs.org)"; exit 1; }
+}
+
 case $purpose in
   build) ;;
   web) node ;;
   test-web)
     node
+    newer_node
     debian python3 python3
     debian chromium chromium fonts-dejavu-core ;;
   docs) book ;;
