@@ -33,6 +33,39 @@ function random(seed) {
   };
 }
 
+/** Jump-start on these hosts, each third of which cannot, with 100 destinations each. */
+function jumpstart(schema_version, settings, hosts) {
+  const arms = (speedup) => ({
+    jumped_connections: 950,
+    control_connections: 50,
+    jumped_resent_per_mb: 0.4,
+    control_resent_per_mb: 0.3,
+    speedup,
+  });
+  const of = (host, index) => ({
+    host: host.id,
+    is_covered: true,
+    is_acting: index % 3 > 0,
+    why_not: index % 3 > 0 ? null : 'its agent is older (tradewind 0.0.9): upgrade it',
+    destinations: Array.from({ length: index % 3 > 0 ? 100 : 0 }, (_, number) => ({
+      destination: `192.0.2.${number}/32`,
+      window_segments: 10 + ((index * 7 + number) % 91),
+      samples: number,
+      is_in_force: number % 20 > 0,
+    })),
+    others: 20,
+    windows: [10, 40, 80, 100].map((from_segments) => ({ from_segments, destinations: 30 })),
+    ...arms(index % 3 > 0 ? { value: 1.4, low: 1.2, high: 1.6 } : null),
+  });
+  return {
+    schema_version,
+    days: 7,
+    settings,
+    hosts: hosts.map(of),
+    arms: arms({ value: 1.4, low: 1.3, high: 1.5 }),
+  };
+}
+
 function answers() {
   const chance = random(7);
   const pick = (list) => list[Math.floor(chance() * list.length)];
@@ -126,6 +159,7 @@ function answers() {
     alarm_share: 0.8,
     mode: 'suggest',
     control_share: 0.02,
+    jumpstart: { is_on: true, hosts: [], sites: [], control_share: 0.05, window_max: 100 },
   };
   const planned = flows.map((flow) => ({
     id: flow.id,
@@ -162,6 +196,29 @@ function answers() {
   return {
     '/v1/flows': { schema_version, flows },
     '/v1/hosts': { schema_version, hosts },
+    '/v1/learned': {
+      schema_version,
+      proxies: [
+        {
+          site: 'site-1',
+          socks5: '127.0.0.1:1080',
+          connect: null,
+          destinations: [],
+          adopt_above: null,
+        },
+      ],
+      learned: Array.from({ length: 3 }, (_, index) => ({
+        id: `site-1:files-${index}.example.com:443`,
+        from: 'site-1',
+        to: `files-${index}.example.com:443`,
+        per_day: `${3 - index} GB`,
+        sessions: 40,
+        mean_seconds: 1.5,
+        concurrent: 2,
+        first_unix_ms: now - 3_600_000,
+        last_unix_ms: now - 60_000,
+      })),
+    },
     '/v1/gain': {
       schema_version,
       days: 1,
@@ -175,6 +232,13 @@ function answers() {
         seconds_saved: 3,
         cost: chance(),
       })),
+      billed: regions
+        .slice(0, 3)
+        .map((region, index) => ({ day: day - 1, host: `${region}-1`, usd: 1 + index })),
+      tests: [
+        { day: day - 1, bytes: null, cost: 1.5 },
+        { day, bytes: 4e9, cost: 2 },
+      ],
       spending: {
         day,
         estimated: 300,
@@ -186,6 +250,8 @@ function answers() {
         is_exhausted: false,
       },
     },
+    '/v1/front': front(settings.budget_usd_per_day),
+    '/v1/what-if': supposed(flows),
     '/v1/measurements': { schema_version, legs },
     '/v1/places': {
       schema_version,
@@ -197,6 +263,44 @@ function answers() {
         is_guess: site.startsWith('site'),
       })),
     },
+    '/v1/packets': {
+      schema_version,
+      days: 7,
+      flows: Array.from({ length: 3 }, (_, index) => ({
+        id: `call-${index}`,
+        from: 'site-1',
+        to: '192.0.2.7:5004',
+        to_site: 'site-2',
+        packets_per_second: 50,
+        packet: '200 B',
+        budget: '150 ms',
+        max_loss: 0.001,
+        listen: '127.0.0.1:16000',
+        service: 'auto',
+        planned: null,
+        path: index === 0 ? [] : [`${regions[index]}-1`],
+        why: index === 0 ? 'the Internet alone is good enough' : 'the cheapest service in time',
+        service_now: index === 0 ? 'internet' : 'caching',
+        counts: {
+          packets: 5_000_000,
+          bytes: 1e9,
+          copies: 5_000_000,
+          expected: 5_000_000,
+          in_time: 4_990_000,
+          late: 4000,
+          lost: 6000,
+          lost_by_internet: 50_000,
+          recovered_cache: 40_000,
+          recovered_in_stream: 0,
+          recovered_cross_stream: 0,
+          relay_bytes: 2e9,
+          usd: 0.2,
+        },
+        recovered: 40_000,
+        by_day: [],
+      })),
+    },
+    '/v1/jumpstart': jumpstart(schema_version, settings.jumpstart, hosts),
     '/v1/settings': settings,
     '/v1/status': {
       schema_version,
@@ -261,6 +365,54 @@ function answers() {
   };
 }
 
+const worth = (usd_per_day, seconds_saved, relays) => ({
+  usd_per_day,
+  seconds: 500_000 - seconds_saved,
+  seconds_saved,
+  relays,
+  flows_over_relays: 20 * relays,
+});
+
+/** The plans of several budgets. */
+function front(budget) {
+  const point = (budget_usd_per_day) => ({
+    budget_usd_per_day,
+    ...worth(
+      Math.min(budget_usd_per_day, 700),
+      4000 * Math.sqrt(Math.min(budget_usd_per_day, 700)),
+      Math.ceil(budget_usd_per_day / 6),
+    ),
+  });
+  return {
+    schema_version: 1,
+    made_unix_ms: Date.now(),
+    budget_usd_per_day: budget,
+    present: worth(300, 70_000, 200),
+    points: [0, 50, 100, 200, 400, budget, 700, 800].map(point),
+  };
+}
+
+/** A plan under changes that are supposed. */
+function supposed(flows) {
+  const moved = flows.slice(0, 1000);
+  return {
+    schema_version: 1,
+    present: worth(300, 70_000, 200),
+    plan: worth(290, 60_000, 199),
+    usd_more: -10,
+    seconds_saved_more: -10_000,
+    regions: [{ region: 'x:region-0', present: 1, plan: 0 }],
+    moves: 1200,
+    flows: moved.map(({ id }) => ({
+      flow: id,
+      from: ['x:region-0'],
+      to: [],
+      seconds_before: 10,
+      seconds_after: 20,
+    })),
+  };
+}
+
 /** Starts it; `events(false)` cuts the streams of events and refuses new ones. */
 export async function start() {
   const texts = Object.fromEntries(
@@ -275,7 +427,8 @@ export async function start() {
     const refuse = (status, error) => response.writeHead(status).end(JSON.stringify({ error }));
     if (token !== OPERATOR && token !== READER)
       return refuse(401, 'the token is not this controller’s');
-    if (request.method !== 'GET' && token === READER) return refuse(403, 'this token only reads');
+    const isWrite = request.method !== 'GET' && pathname !== '/v1/what-if';
+    if (isWrite && token === READER) return refuse(403, 'this token only reads');
     if (pathname === '/v1/events') {
       if (!hasEvents) return response.destroy();
       response.writeHead(200, { 'content-type': 'text/event-stream' });

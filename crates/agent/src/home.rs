@@ -13,6 +13,7 @@
 //! | `data/data.key` | the identity of relay and gateway, made here |
 //! | `data/NAME.toml`, ... | configurations and further files of the document |
 //! | `data/NAME.ready` | what a process prints when it is ready |
+//! | `data/learners/NAME.sock` | the control socket of a process's learner of initial windows |
 //! | `data/sessions.sock` | the socket that gateways log their sessions to |
 
 use std::collections::{BTreeMap, BTreeSet};

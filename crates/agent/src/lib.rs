@@ -13,17 +13,23 @@
 //! | [`supervise`] | the processes |
 //! | [`probes`] | measurements |
 //! | [`passive`] | what connections to neighbours show of their legs |
-//! | [`sessions`] | tallies of the sessions that gateways end |
+//! | [`sessions`] | tallies of the sessions that gateways and relays end |
+//! | `relayed` | those of relays |
+//! | `open_sessions` | how many sessions processes have open |
+//! | [`learners`] | what the processes learn of initial windows |
 //! | [`backoff`] | pauses between attempts |
 
 pub mod backoff;
 mod error;
 pub mod home;
 pub mod join;
+pub mod learners;
 pub mod link;
+mod open_sessions;
 pub mod packets;
 pub mod passive;
 pub mod probes;
+mod relayed;
 pub mod run;
 pub mod sessions;
 pub mod supervise;

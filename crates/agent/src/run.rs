@@ -20,6 +20,7 @@ use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Membership, Status};
+use crate::learners::{Learners, make_folder};
 use crate::link::{Link, LinkError};
 use crate::packets::Packets;
 use crate::passive::Passive;
@@ -35,6 +36,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Time between two looks at the processes. Chosen: shorter than a process takes to start.
 const LOOK: Duration = Duration::from_millis(200);
+/// Time between two counts of the sessions that processes have open. Chosen: that of reports.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// Time between two reports before a document says so. Chosen: that of a person who waits.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Least time between two reports. Chosen: a burst of changes is one report.
@@ -72,10 +75,7 @@ pub async fn run(
         (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
     let supervisor = Supervisor::new(home.clone(), options.program.clone())?;
     let (results, mut measured) = mpsc::unbounded_channel();
-    let random = tradewind_net::entropy::bytes().map_err(AgentError::system("entropy"))?;
-    let sessions = Sessions::new(u64::from_le_bytes(random));
-    let (packets, passive) = (Packets::default(), Passive::start()?);
-    let sources = Sources { probes: Probes::new(results), sessions, packets, passive };
+    let sources = Sources::start(results)?;
     let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);
     agent.take_last_document().await;
 
@@ -88,6 +88,9 @@ pub async fn run(
 
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut counts = interval(COUNT_EVERY);
+    counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (count, mut counted) = mpsc::unbounded_channel();
     let mut ready = Some(ready);
     loop {
         let due = agent.report_due();
@@ -105,6 +108,15 @@ pub async fn run(
             }
             Some(result) = measured.recv() => agent.keep(result),
             _ = looks.tick() => agent.look().await,
+            _ = counts.tick() => {
+                for (name, metrics) in agent.supervisor.metrics() {
+                    let count = count.clone();
+                    tokio::spawn(async move { count.send((name, metrics.open_sessions().await)) });
+                }
+            }
+            Some((name, sessions)) = counted.recv() => {
+                agent.supervisor.set_sessions(&name, sessions);
+            }
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 let report = agent.report();
                 // The reporter waits for it.
@@ -173,6 +185,21 @@ struct Sources {
     sessions: Sessions,
     packets: Packets,
     passive: Passive,
+    learners: Learners,
+}
+
+impl Sources {
+    /// Starts them; results of probes go to `results`.
+    fn start(results: mpsc::UnboundedSender<ProbeResult>) -> Result<Self, AgentError> {
+        let random = tradewind_net::entropy::bytes().map_err(AgentError::system("entropy"))?;
+        Ok(Self {
+            probes: Probes::new(results),
+            sessions: Sessions::new(u64::from_le_bytes(random)),
+            packets: Packets::default(),
+            passive: Passive::start()?,
+            learners: Learners::start()?,
+        })
+    }
 }
 
 /// The state of an agent.
@@ -331,8 +358,10 @@ impl Agent {
         // Before a process that logs there starts.
         self.sources.sessions.expect(&document);
         self.listen_for_sessions();
+        let failed = |error: AgentError| NotTaken::Failed(document.version, error.to_string());
+        make_folder(&self.home.data(), &document).map_err(failed)?;
         let applied = self.supervisor.apply(&document, Instant::now());
-        applied.map_err(|error| NotTaken::Failed(document.version, error.to_string()))?;
+        applied.map_err(failed)?;
         self.sources.packets.watch(&document, &self.sources.sessions);
         self.sources.passive.observer().watch(&document.watched, document.responder_port);
         self.document = Some(document);
@@ -376,6 +405,7 @@ impl Agent {
         if self.supervisor.look(Instant::now()) {
             self.changed();
         }
+        self.sources.learners.expect(self.home.data(), self.supervisor.learners());
     }
 
     /// Has a change reported, and written where `tradewind agent status` reads it.
@@ -411,6 +441,7 @@ impl Agent {
             results: self.results.clone(),
             sessions: self.sources.sessions.batch(),
             passive: self.sources.passive.observer().report(),
+            learners: self.sources.learners.reports(),
         }
     }
 

@@ -1,9 +1,12 @@
-//! The sessions that gateways end: their access logs come as datagrams to a socket in the working
-//! directory, and are tallied until the controller has them.
+//! The sessions that gateways and relays end: their access logs come as datagrams to a socket in
+//! the working directory, and are tallied until the controller has them.
 //!
 //! Sessions that end while the agent is away are lost: nobody receives their lines.
 
-use std::collections::{BTreeMap, VecDeque};
+mod learned;
+mod overlaps;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -14,26 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use tokio::net::UnixDatagram;
 use tokio::task::AbortHandle;
-use tradewind_config::{GatewayConfig, Kind, LogTarget};
+use tradewind_config::{GatewayConfig, Kind, LogTarget, RelayConfig};
 use tradewind_control::message::{
-    Arm, Document, FlowHour, SESSIONS_SOCKET, SessionBatch, SessionTally,
+    Arm, Document, FlowHour, Process, SESSIONS_SOCKET, SessionBatch, SessionTally,
 };
 use tradewind_control::packet_flow::PacketTally;
+use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_net::privileges::{Account, DEFAULT_USER, is_root};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, RelayId};
 
+use self::learned::Learned;
+use self::overlaps::Overlaps;
 use crate::AgentError;
+use crate::relayed::{Carried, Relayed};
 
 /// Most tallies of one batch; sessions of others are counted and left out. Chosen: hundreds of
 /// flows, each in ten size classes over several paths.
-const MOST_TALLIES: usize = 4096;
+pub(crate) const MOST_TALLIES: usize = 4096;
 /// Most flows and hours of one batch. A session of an hour for which there is no room counts in the
 /// newest one of its flow. Chosen: two dozen flows in a week without a controller.
 const MOST_HOURS: usize = 4096;
-/// Most ends of sessions that are kept of one flow, to tell how many were open at once. Chosen:
-/// 2 KB.
-const MOST_ENDS: usize = 128;
 const HOUR_MS: u64 = 3_600_000;
 /// Most relays of a path. Chosen: more than any plan has.
 const MOST_RELAYS: usize = 16;
@@ -45,14 +49,18 @@ const LEAST_SECONDS: f64 = 1e-6;
 /// A line of an access log, as far as it counts here.
 #[derive(Debug, Deserialize)]
 struct Line {
+    program: String,
     kind: String,
     flow: Option<FlowId>,
+    destination: Option<Destination>,
     path: Option<String>,
     arm: Option<Arm>,
     bytes_up: u64,
     bytes_down: u64,
     duration_ms: f64,
     outcome: String,
+    neighbour: Option<PublicIdentity>,
+    next: Option<PublicIdentity>,
 }
 
 /// The line of a log that reports lines that did not fit.
@@ -94,8 +102,38 @@ pub struct Tallies {
     open: BTreeMap<Key, SessionTally>,
     hours: BTreeMap<(FlowId, u64), FlowHour>,
     packets: BTreeMap<SocketAddr, PacketTally>,
-    overlaps: Overlaps,
+    overlaps: Overlaps<FlowId>,
+    learned: Learned,
+    relayed: Relayed,
     missing: Missing,
+}
+
+/// A session that has ended.
+#[derive(Debug)]
+struct Session {
+    began_ms: u64,
+    ended_ms: u64,
+    bytes_up: u64,
+    bytes_down: u64,
+    /// Its completion time; `None` if it did not end in order.
+    seconds: Option<f64>,
+}
+
+impl Session {
+    fn of(line: &Line, ended_ms: u64) -> Self {
+        let seconds = (line.duration_ms / 1000.0).max(LEAST_SECONDS);
+        Self {
+            began_ms: ended_ms.saturating_sub(line.duration_ms as u64),
+            ended_ms,
+            bytes_up: line.bytes_up,
+            bytes_down: line.bytes_down,
+            seconds: (line.outcome == "ended").then_some(seconds),
+        }
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.bytes_up.saturating_add(self.bytes_down)
+    }
 }
 
 impl Tallies {
@@ -111,6 +149,8 @@ impl Tallies {
             hours: BTreeMap::new(),
             packets: BTreeMap::new(),
             overlaps: Overlaps::new(),
+            learned: Learned::new(),
+            relayed: Relayed::new(),
             missing,
         }
     }
@@ -128,6 +168,9 @@ impl Tallies {
     }
 
     fn add_line(&mut self, line: &Line, unix_ms: u64) {
+        if line.program == "relay" {
+            return self.add_relayed(line);
+        }
         let is_possible = line.duration_ms.is_finite() && line.duration_ms >= 0.0;
         let path = line.path.as_deref().map(path_of);
         let (flow, path) = match (line.kind.as_str(), &line.flow, path) {
@@ -140,33 +183,56 @@ impl Tallies {
                 return;
             }
         };
-        let bytes = line.bytes_up.saturating_add(line.bytes_down);
-        let size_class = bytes.max(1).ilog2() as u8;
-        let arm = line.arm.unwrap_or(Arm::Other);
-        let key = Key { flow, path, arm, size_class };
+        let session = Session::of(line, unix_ms);
+        if let Some(to) = line.destination.as_ref().filter(|_| Learned::is_proxy(&flow)) {
+            if !self.learned.add(to, &session) {
+                self.missing.crowded += 1;
+            }
+            return;
+        }
+        self.add_session(flow, path, line.arm.unwrap_or(Arm::Other), &session);
+    }
+
+    fn add_session(&mut self, flow: FlowId, path: Vec<RelayId>, arm: Arm, session: &Session) {
+        let bytes = session.bytes();
+        let key = Key { flow, path, arm, size_class: bytes.max(1).ilog2() as u8 };
         if self.open.len() >= MOST_TALLIES && !self.open.contains_key(&key) {
             self.missing.crowded += 1;
             return;
         }
-        let began = unix_ms.saturating_sub(line.duration_ms as u64);
-        let concurrent = self.overlaps.add(&key.flow, began, unix_ms);
+        let concurrent = self.overlaps.add(&key.flow, session.began_ms, session.ended_ms);
         // Without room the controller takes the hour in which the tallies come.
-        if let Some(hour) = self.hour(&key.flow, unix_ms / HOUR_MS) {
+        if let Some(hour) = self.hour(&key.flow, session.ended_ms / HOUR_MS) {
             hour.sessions += 1;
             hour.bytes = hour.bytes.saturating_add(bytes);
             hour.concurrent = hour.concurrent.max(concurrent);
         }
         let tally = self.open.entry(key).or_insert_with_key(empty);
-        tally.bytes_up = tally.bytes_up.saturating_add(line.bytes_up);
-        tally.bytes_down = tally.bytes_down.saturating_add(line.bytes_down);
-        if line.outcome == "ended" {
-            let seconds = (line.duration_ms / 1000.0).max(LEAST_SECONDS);
+        tally.bytes_up = tally.bytes_up.saturating_add(session.bytes_up);
+        tally.bytes_down = tally.bytes_down.saturating_add(session.bytes_down);
+        if let Some(seconds) = session.seconds {
             tally.sessions += 1;
             tally.seconds += seconds;
             tally.log_seconds += seconds.ln();
             tally.log_seconds_squared += seconds.ln().powi(2);
         } else {
             tally.failed += 1;
+        }
+    }
+
+    /// Adds a line of a relay.
+    fn add_relayed(&mut self, line: &Line) {
+        let (Some(flow), Some(from), "session") = (&line.flow, line.neighbour, &*line.kind) else {
+            self.missing.foreign += 1;
+            return;
+        };
+        let carried = Carried {
+            up: line.bytes_up,
+            down: line.bytes_down,
+            ended_in_order: line.outcome == "ended",
+        };
+        if !self.relayed.add(flow, from, line.next, carried) {
+            self.missing.crowded += 1;
         }
     }
 
@@ -186,7 +252,11 @@ impl Tallies {
     /// Returns the batch for a report: the one that waits to be acknowledged, or else what ended
     /// since; none if nothing did.
     pub fn batch(&mut self) -> Option<SessionBatch> {
-        if self.fixed.is_none() && !(self.open.is_empty() && self.packets.is_empty()) {
+        let is_empty = self.open.is_empty()
+            && self.packets.is_empty()
+            && self.learned.is_empty()
+            && self.relayed.is_empty();
+        if self.fixed.is_none() && !is_empty {
             self.number += 1;
             self.fixed = Some(SessionBatch {
                 run: self.run,
@@ -194,6 +264,8 @@ impl Tallies {
                 tallies: std::mem::take(&mut self.open).into_values().collect(),
                 hours: std::mem::take(&mut self.hours).into_values().collect(),
                 packets: std::mem::take(&mut self.packets).into_values().collect(),
+                learned: self.learned.take(),
+                relayed: self.relayed.take(),
             });
         }
         self.fixed.clone()
@@ -214,42 +286,6 @@ impl Tallies {
     /// Returns the lines that are part of no tally since the last call.
     pub fn take_missing(&mut self) -> Missing {
         std::mem::take(&mut self.missing)
-    }
-}
-
-/// The sessions of one hour that were open when others ended, by flow.
-#[derive(Debug)]
-struct Overlaps {
-    hour: u64,
-    /// Of each flow the newest ends, in milliseconds since the Unix epoch, with the number of
-    /// sessions that were open just before, and have ended since.
-    ends: BTreeMap<FlowId, VecDeque<(u64, u64)>>,
-}
-
-impl Overlaps {
-    const fn new() -> Self {
-        Self { hour: 0, ends: BTreeMap::new() }
-    }
-
-    /// Adds a session that has ended, and returns the most sessions of its flow that were open at
-    /// once when one of the hour ended; 0 if there are too many flows.
-    fn add(&mut self, flow: &FlowId, began: u64, ended: u64) -> u64 {
-        if ended / HOUR_MS != self.hour {
-            self.hour = ended / HOUR_MS;
-            self.ends.clear();
-        }
-        if self.ends.len() >= MOST_TALLIES && !self.ends.contains_key(flow) {
-            return 0;
-        }
-        let ends = self.ends.entry(flow.clone()).or_default();
-        let meanwhile = ends.iter_mut().rev().take_while(|(end, _)| *end > began);
-        meanwhile.for_each(|(_, open)| *open += 1);
-        ends.push_back((ended, 1));
-        // A long session among very many short ones is missed at those that ended first.
-        if ends.len() > MOST_ENDS {
-            ends.pop_front();
-        }
-        ends.iter().map(|(_, open)| *open).max().unwrap_or(0)
     }
 }
 
@@ -287,14 +323,14 @@ impl Sessions {
         Self { tallies, sender: None, reader: None, has_told_foreign: false }
     }
 
-    /// Notes whether a gateway of a document tells its sessions.
+    /// Notes whether a process of a document tells its sessions.
     pub fn expect(&mut self, document: &Document) {
-        if let Some(gateway) = logging_gateway(document) {
-            self.sender = Some(gateway.run_as.unwrap_or_else(|| DEFAULT_USER.to_owned()));
+        if let Some(run_as) = document.processes.iter().find_map(teller) {
+            self.sender = Some(run_as.unwrap_or_else(|| DEFAULT_USER.to_owned()));
         }
     }
 
-    /// Listens in the folder `data` from the first document on in which a gateway logs there, and
+    /// Listens in the folder `data` from the first document on in which a process logs there, and
     /// anew where reading has failed. Processes that ran before find the new socket by its path.
     ///
     /// # Errors
@@ -355,15 +391,32 @@ fn lock(tallies: &Mutex<Tallies>) -> MutexGuard<'_, Tallies> {
     tallies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the first gateway of a document that logs to the socket.
-fn logging_gateway(document: &Document) -> Option<GatewayConfig> {
-    let gateways = document.processes.iter().filter(|process| process.kind == Kind::Gateway);
-    let configs = gateways.filter_map(|process| GatewayConfig::parse(&process.config).ok());
+/// Returns the user of a process that logs to the socket, if its configuration names one; `None` if
+/// it does not log there.
+fn teller(process: &Process) -> Option<Option<String>> {
+    let (log, run_as) = match process.kind {
+        Kind::Gateway => {
+            let config = GatewayConfig::parse(&process.config).ok()?;
+            (config.access_log, config.run_as)
+        }
+        Kind::Relay => {
+            let config = RelayConfig::parse(&process.config).ok()?;
+            (config.access_log, config.run_as)
+        }
+        _ => return None,
+    };
     let socket = LogTarget::Unix(PathBuf::from(SESSIONS_SOCKET));
-    configs.into_iter().find(|config| {
-        let log = config.access_log.as_ref();
-        log.is_some_and(|log| log.to == socket)
-    })
+    log.is_some_and(|log| log.to == socket).then_some(run_as)
+}
+
+/// Returns the user as which a process goes on that root starts as `user`; `None` if it stays what
+/// it is.
+pub(crate) fn account_of(user: &str) -> io::Result<Option<Account>> {
+    if !is_root() {
+        return Ok(None);
+    }
+    let account = Account::find(user).map_err(io::Error::other)?;
+    Ok(account.filter(|account| account.out_of_reach().is_none()))
 }
 
 /// Binds the socket in place of one from before. Where root runs this, `sender` may send, as which
@@ -376,13 +429,10 @@ fn bind(path: &Path, sender: &str) -> io::Result<UnixDatagram> {
     let _none = fs::remove_file(&new);
     let socket = UnixDatagram::bind(&new)?;
     let mut mode = 0o600;
-    if is_root() {
-        let account = Account::find(sender).map_err(io::Error::other)?;
-        if let Some(account) = account.filter(|account| account.out_of_reach().is_none()) {
-            chown(&new, Some(account.user_id()), None)?;
-            // A process that stays root may lack the right to pass over permissions.
-            mode = 0o660;
-        }
+    if let Some(account) = account_of(sender)? {
+        chown(&new, Some(account.user_id()), None)?;
+        // A process that stays root may lack the right to pass over permissions.
+        mode = 0o660;
     }
     fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
     fs::rename(&new, path)?;
@@ -405,6 +455,9 @@ async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_control::message::{LearnedHour, RelayTally};
+    use tradewind_grant::IdentityKey;
+
     use super::*;
 
     /// Half past an hour.
@@ -535,21 +588,76 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_open_sessions_is_bounded() {
-        let mut overlaps = Overlaps::new();
-        let flow = |number: usize| format!("flow-{number}").parse::<FlowId>().unwrap();
-        for number in 0..MOST_TALLIES + 2 {
-            let most = overlaps.add(&flow(number), NOW, NOW + 1);
-            assert_eq!(most, u64::from(number < MOST_TALLIES));
-        }
-        for at in 2..1000 {
-            overlaps.add(&flow(0), NOW + at - 1, NOW + at);
-        }
-        assert_eq!(overlaps.ends.len(), MOST_TALLIES);
-        assert!(overlaps.ends.values().all(|ends| ends.len() <= MOST_ENDS));
-        assert_eq!(overlaps.add(&flow(0), NOW, NOW + 1000), 2);
-        overlaps.add(&flow(0), NOW, NOW + HOUR_MS);
-        assert_eq!(overlaps.ends.len(), 1);
+    fn sessions_through_proxies_without_a_flow_are_learned() {
+        let mut tallies = Tallies::new(7);
+        let ended = |tallies: &mut Tallies, proxy: &str, to: &str, outcome: &str| {
+            let fields = serde_json::json!({ "flow": proxy, "destination": to, "path": "direct",
+                "arm": null, "outcome": outcome });
+            tallies.add(&line(fields), NOW);
+        };
+        // A gateway names those to the destination of a flow after it.
+        ended(&mut tallies, "orders", "db.example.com:5432", "ended");
+        ended(&mut tallies, "socks5", "198.51.100.7:443", "ended");
+        ended(&mut tallies, "connect", "198.51.100.7:443", "ended");
+        ended(&mut tallies, "connect", "198.51.100.7:443", "broken");
+        ended(&mut tallies, "socks5", "[2001:db8::7]:443", "broken");
+        // Ports of flows are named after those, whatever their destination.
+        ended(&mut tallies, "orders", "198.51.100.7:443", "ended");
+        let batch = tallies.batch().unwrap();
+        let of = |to: &str, sessions: u64, failed: u64| LearnedHour {
+            to: to.parse().unwrap(),
+            hour: NOW / HOUR_MS,
+            sessions,
+            failed,
+            bytes: sessions * 1024,
+            seconds: 0.5 * (sessions - failed) as f64,
+            concurrent: sessions,
+        };
+        let expected = [of("198.51.100.7:443", 3, 1), of("[2001:db8::7]:443", 1, 1)];
+        assert_eq!(batch.learned, expected);
+        assert_eq!(batch.tallies.len(), 1);
+        let SessionTally { flow, sessions, .. } = &batch.tallies[0];
+        assert_eq!((flow.as_str(), *sessions), ("orders", 2));
+        tallies.acknowledge();
+        // A batch may have nothing else.
+        ended(&mut tallies, "socks5", "198.51.100.7:443", "ended");
+        let next = tallies.batch().unwrap();
+        assert_eq!((next.tallies.len(), next.learned[0].sessions), (0, 1));
+        assert_eq!(tallies.take_missing(), Missing::default());
+    }
+
+    #[test]
+    fn sessions_of_a_relay_are_tallied_by_neighbours() {
+        let mut tallies = Tallies::new(7);
+        let [gateway, next] = [1, 2].map(|it| IdentityKey::from_entropy([it; 32]).public());
+        let carried = |next: Option<PublicIdentity>, outcome: &str| {
+            line(serde_json::json!({
+                "program": "relay", "path": "192.0.2.9:7000", "arm": null, "outcome": outcome,
+                "neighbour": gateway.to_string(), "next": next.map(|next| next.to_string()),
+            }))
+        };
+        tallies.add(&carried(Some(next), "ended"), NOW);
+        tallies.add(&carried(Some(next), "broken"), NOW);
+        tallies.add(&carried(None, "ended"), NOW);
+        // Without a neighbour it is none of a relay.
+        tallies.add(&line(serde_json::json!({ "program": "relay" })), NOW);
+        assert_eq!(tallies.take_missing(), Missing { foreign: 1, ..Missing::default() });
+        let batch = tallies.batch().unwrap();
+        assert_eq!((batch.tallies.len(), batch.hours.len()), (0, 0));
+        let of = |next, sessions, failed| RelayTally {
+            flow: "orders".parse().unwrap(),
+            from: gateway,
+            next,
+            sessions,
+            failed,
+            bytes_up: 24 * (sessions + failed),
+            bytes_down: 1000 * (sessions + failed),
+        };
+        assert_eq!(batch.relayed, [of(None, 1, 0), of(Some(next), 1, 1)]);
+        tallies.add(&carried(None, "ended"), NOW);
+        assert_eq!(tallies.batch(), Some(batch), "the answer was lost");
+        tallies.acknowledge();
+        assert_eq!(tallies.batch().unwrap().relayed, [of(None, 1, 0)]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Change, Draining, Due};
+use crate::open_sessions::Metrics;
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -67,11 +68,16 @@ struct Unit {
     /// The lines that it has printed: one when it is ready, and another after each upgrade.
     lines: usize,
     listen: Vec<SocketAddr>,
+    /// Its learner of initial windows, if it has one.
+    learner: Option<ReadyLearner>,
     /// The signal that it gets once it is ready, which takes one before as its end.
     due: Due,
     /// The end of the wait for its successor, while one starts.
     upgrading: Option<Instant>,
     failure: Option<String>,
+    metrics: Option<Metrics>,
+    /// Its open sessions when it was asked last.
+    sessions: Option<u64>,
     begun: Instant,
     next_start: Instant,
     backoff: Backoff,
@@ -81,6 +87,14 @@ struct Unit {
 #[derive(Deserialize)]
 struct Ready {
     listen: Vec<SocketAddr>,
+    jumpstart: Option<ReadyLearner>,
+}
+
+/// The learner of a process, as its ready line says: without a socket it has not started.
+#[derive(Debug, Clone, Deserialize)]
+struct ReadyLearner {
+    why: Option<String>,
+    socket: Option<PathBuf>,
 }
 
 impl Supervisor {
@@ -123,6 +137,7 @@ impl Supervisor {
                 Unit { due, ..Unit::new(process.kind, now) }
             });
             unit.due = unit.due.max(due);
+            unit.metrics = Metrics::of(process);
             if due != Due::Nothing && unit.running.is_none() {
                 // What made it end may be mended.
                 unit.next_start = now;
@@ -273,6 +288,7 @@ impl Supervisor {
         }
         (unit.lines, unit.due, unit.upgrading) = (0, Due::Nothing, None);
         unit.listen.clear();
+        unit.learner = None;
         unit.begun = now;
         match self.start(name, unit.kind) {
             Ok(child) => {
@@ -317,16 +333,29 @@ impl Supervisor {
         let is_of_successor = unit.lines > 0;
         unit.lines = lines;
         unit.failure = None;
-        if let Some(Ready { listen }) = text
+        if let Some(Ready { listen, jumpstart }) = text
             .lines()
             .nth(lines.saturating_sub(1))
             .and_then(|line| serde_json::from_str(line).ok())
         {
-            unit.listen = listen;
+            (unit.listen, unit.learner) = (listen, jumpstart);
         }
         if is_of_successor {
             unit.upgrading = None;
             unit.running = self.find(name, unit.kind).pop().or(unit.running);
+        }
+    }
+
+    /// Returns the metrics of the processes that are ready, by name.
+    pub(crate) fn metrics(&self) -> Vec<(String, Metrics)> {
+        let ready = self.units.iter().filter(|(_, unit)| unit.state() == ProcessState::Ready);
+        ready.filter_map(|(name, unit)| Some((name.clone(), unit.metrics?))).collect()
+    }
+
+    /// Takes in how many sessions a process has open.
+    pub(crate) fn set_sessions(&mut self, name: &str, sessions: Option<u64>) {
+        if let Some(unit) = self.units.get_mut(name) {
+            unit.sessions = sessions;
         }
     }
 
@@ -337,7 +366,7 @@ impl Supervisor {
             name: name.clone(),
             state: unit.state(),
             listen: unit.listen.clone(),
-            sessions: None,
+            sessions: unit.sessions.filter(|_| unit.state() == ProcessState::Ready),
             failure: unit.failure.clone(),
         });
         let draining = self.draining.iter().map(|draining| ProcessStatus {
@@ -351,6 +380,18 @@ impl Supervisor {
     }
 }
 
+impl Supervisor {
+    /// Returns the processes with a learner of initial windows, and why it did not start, if so.
+    pub fn learners(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.units.iter().filter_map(|(name, unit)| {
+            let learner = unit.learner.as_ref()?;
+            let is_absent = learner.socket.is_none();
+            let why = learner.why.as_deref().filter(|_| is_absent);
+            Some((name.as_str(), why))
+        })
+    }
+}
+
 impl Unit {
     fn new(kind: Kind, now: Instant) -> Self {
         Self {
@@ -358,9 +399,12 @@ impl Unit {
             running: None,
             lines: 0,
             listen: Vec::new(),
+            learner: None,
             due: Due::Nothing,
             upgrading: None,
             failure: None,
+            metrics: None,
+            sessions: None,
             begun: now,
             next_start: now,
             backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
@@ -374,7 +418,7 @@ impl Unit {
         self.next_start = now + self.backoff.fail(entropy());
         self.failure = Some(failure);
         self.listen.clear();
-        self.lines = 0;
+        (self.lines, self.learner) = (0, None);
     }
 
     fn state(&self) -> ProcessState {

@@ -91,7 +91,7 @@ pub(crate) fn sentence(settings: &SettingsView) -> String {
 }
 
 /// Reads an amount such as `6 usd/day`, `6usd/day`, `$6` or `6`.
-fn usd_per_day(text: &str) -> Result<Money, UnitError> {
+pub(crate) fn usd_per_day(text: &str) -> Result<Money, UnitError> {
     let refused = || UnitError::new("budget", "dollars a day such as `6 usd/day`", text);
     let words: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let words = words.to_ascii_lowercase();

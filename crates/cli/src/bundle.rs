@@ -25,13 +25,14 @@ use crate::netcheck::page;
 use crate::output::{self, BadFile, Outcome};
 
 /// Answers of the API, each with its file.
-const ANSWERS: [(&str, &str); 8] = [
+const ANSWERS: [(&str, &str); 9] = [
     ("status.json", "/v1/status"),
     ("settings.json", "/v1/settings"),
     ("hosts.json", "/v1/hosts"),
     ("flows.json", "/v1/flows"),
     ("plan-newest.json", "/v1/plans/newest"),
     ("gain.json", "/v1/gain?days=31"),
+    ("jumpstart.json", "/v1/jumpstart?days=31"),
     ("measurements.json", "/v1/measurements"),
     ("audit.json", "/v1/audit"),
 ];

@@ -1,9 +1,12 @@
 //! `tradewind cost`: the money of an overlay, by day, relay and flow.
 
+mod import;
+
 use std::process::ExitCode;
 
 use serde::Serialize;
 use tradewind_control::gain::Spending;
+use tradewind_control::relayed::Compared;
 use tradewind_controller::view::{Gain, SCHEMA_VERSION};
 use tradewind_units::{Bytes, Money};
 
@@ -12,7 +15,10 @@ use crate::gain::{day, money};
 use crate::output::{self, Outcome, table};
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct CostArgs {
+    #[command(subcommand)]
+    command: Option<CostCommand>,
     /// Number of days to show, today included
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -23,8 +29,17 @@ pub(crate) struct CostArgs {
     output: TableArgs,
 }
 
+#[derive(clap::Subcommand)]
+enum CostCommand {
+    /// Take in what clouds have billed, by day and host, to stand beside what was metered
+    ///
+    /// A file replaces what was imported for its days and hosts before. Nothing is decided by it.
+    Import(import::ImportArgs),
+}
+
 /// The columns of costs as CSV.
-const COLUMNS: [&str; 6] = ["date", "of", "name", "bytes", "estimated_usd", "metered_usd"];
+const COLUMNS: [&str; 7] =
+    ["date", "of", "name", "bytes", "estimated_usd", "metered_usd", "billed_usd"];
 
 /// The money of the last days. Relays and flows share the same money, each in their own way.
 #[derive(Serialize)]
@@ -32,6 +47,9 @@ struct Costs {
     schema_version: u32,
     days: u64,
     costs: Vec<Cost>,
+    /// What relays carried by their own counts, by which their traffic costs, beside what gateways
+    /// told.
+    relayed: Vec<Compared>,
     /// The money of today.
     today: Spending,
 }
@@ -47,6 +65,8 @@ struct Cost {
     /// Of a whole day by the plan in effect; known of today only.
     estimated_usd: Option<Money>,
     metered_usd: Money,
+    /// As it was imported.
+    billed_usd: Option<Money>,
 }
 
 /// That which money was spent on.
@@ -56,9 +76,13 @@ enum Of {
     All,
     Relay,
     Flow,
+    RateTests,
 }
 
 pub(crate) fn run(args: &CostArgs) -> Outcome {
+    if let Some(CostCommand::Import(args)) = &args.command {
+        return import::run(args);
+    }
     let gain: Gain = args.controller.client()?.get(&format!("/v1/gain?days={}", args.days))?;
     let costs = costs(gain);
     args.output.print(&costs, &COLUMNS, &costs.costs, show)?;
@@ -68,6 +92,8 @@ pub(crate) fn run(args: &CostArgs) -> Outcome {
 fn costs(gain: Gain) -> Costs {
     let today = gain.spending;
     let mut days: Vec<u64> = gain.relays.iter().map(|relay| relay.day).collect();
+    days.extend(gain.billed.iter().map(|billed| billed.day));
+    days.extend(gain.tests.iter().map(|tests| tests.day));
     days.extend(gain.flows.iter().map(|flow| flow.day));
     days.push(today.day);
     days.sort_unstable();
@@ -75,15 +101,18 @@ fn costs(gain: Gain) -> Costs {
     let mut costs = Vec::new();
     for number in days {
         let relays = || gain.relays.iter().filter(|relay| relay.day == number);
+        let billed = || gain.billed.iter().filter(|billed| billed.day == number);
         let date = day(number);
-        let tests = if number == today.day { today.tests } else { Money::ZERO };
+        let tests = gain.tests.iter().find(|tests| tests.day == number);
         costs.push(Cost {
             date: date.clone(),
             of: Of::All,
             name: None,
             bytes: None,
             estimated_usd: (number == today.day).then_some(today.estimated),
-            metered_usd: relays().map(|relay| relay.cost).sum::<Money>() + tests,
+            metered_usd: relays().map(|relay| relay.cost).sum::<Money>()
+                + tests.map_or(Money::ZERO, |tests| tests.cost),
+            billed_usd: billed().map(|one| one.usd).reduce(|sum, usd| sum + usd),
         });
         let row = |of, name: &str, bytes, metered_usd| Cost {
             date: date.clone(),
@@ -92,12 +121,34 @@ fn costs(gain: Gain) -> Costs {
             bytes: Some(bytes),
             estimated_usd: None,
             metered_usd,
+            billed_usd: None,
         };
-        costs.extend(relays().map(|one| row(Of::Relay, one.relay.as_str(), one.bytes, one.cost)));
+        let of_relay = |name: &str| billed().find(|billed| billed.host.as_str() == name);
+        costs.extend(relays().map(|one| {
+            let name = one.relay.as_str();
+            let billed_usd = of_relay(name).map(|billed| billed.usd);
+            Cost { billed_usd, ..row(Of::Relay, name, one.bytes, one.cost) }
+        }));
+        // Hosts that were billed for a day on which nothing of theirs was metered.
+        let is_listed = |name: &str| relays().any(|one| one.relay.as_str() == name);
+        costs.extend(billed().filter(|one| !is_listed(one.host.as_str())).map(|one| Cost {
+            billed_usd: Some(one.usd),
+            ..row(Of::Relay, one.host.as_str(), 0, Money::ZERO)
+        }));
+        costs.extend(tests.map(|tests| Cost {
+            date: date.clone(),
+            of: Of::RateTests,
+            name: None,
+            bytes: tests.bytes,
+            estimated_usd: None,
+            metered_usd: tests.cost,
+            billed_usd: None,
+        }));
         let flows = gain.flows.iter().filter(|flow| flow.day == number);
         costs.extend(flows.map(|one| row(Of::Flow, one.flow.as_str(), one.bytes, one.cost)));
     }
-    Costs { schema_version: SCHEMA_VERSION, days: gain.days, costs, today }
+    let (days, relayed) = (gain.days, gain.relayed);
+    Costs { schema_version: SCHEMA_VERSION, days, costs, relayed, today }
 }
 
 fn show(costs: &Costs) -> anyhow::Result<()> {
@@ -110,36 +161,44 @@ fn show(costs: &Costs) -> anyhow::Result<()> {
                 Of::All => "all".to_owned(),
                 Of::Relay => format!("relay {name}"),
                 Of::Flow => format!("flow {name}"),
+                Of::RateTests => "rate tests".to_owned(),
             },
             cost.bytes.map_or(String::new(), |bytes| Bytes::new(bytes).to_string()),
             cost.estimated_usd.map_or(String::new(), usd),
             usd(cost.metered_usd),
+            cost.billed_usd.map_or(String::new(), usd),
         ]
     };
     let rows: Vec<Vec<String>> = costs.costs.iter().map(row).collect();
-    table::print(&["day", "of", "bytes", "estimated $", "metered $"], &rows, 2)?;
+    table::print(&["day", "of", "bytes", "estimated $", "metered $", "billed $"], &rows, 2)?;
+    if !costs.relayed.is_empty() {
+        let rows: Vec<Vec<String>> = costs.relayed.iter().map(compared_row).collect();
+        table::print(&["day", "flow", "relay", "gateways told", "relay counted", ""], &rows, 3)?;
+    }
     output::line(money(&costs.today))
+}
+
+fn compared_row(row: &Compared) -> Vec<String> {
+    vec![
+        day(row.day),
+        row.flow.to_string(),
+        row.relay.to_string(),
+        Bytes::new(row.told_bytes).to_string(),
+        Bytes::new(row.counted_bytes).to_string(),
+        if row.differs { "differs" } else { "" }.to_owned(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use tradewind_control::gain::{FlowGain, RelayGain};
+    use tradewind_control::gain::{DayTests, FlowGain, RelayGain};
+    use tradewind_control::imported::Billed;
     use tradewind_units::Ratio;
 
     use super::*;
 
-    #[test]
-    fn money_is_by_day_relay_and_flow() {
-        let usd = |usd| Money::from_usd(usd).unwrap();
-        let relay = |name: &str, day, cost| RelayGain {
-            relay: name.parse().unwrap(),
-            day,
-            sessions: 1,
-            bytes: 1000,
-            seconds_saved: None,
-            cost: usd(cost),
-        };
-        let flow = FlowGain {
+    fn flow_gain() -> FlowGain {
+        FlowGain {
             flow: "backup".parse().unwrap(),
             day: 20_785,
             overlay_sessions: 1,
@@ -153,8 +212,21 @@ mod tests {
             speedup: None,
             speedup_predicted: None,
             seconds_saved: None,
-            cost: usd(0.75),
+            cost: Money::from_usd(0.75).unwrap(),
             usd_per_second_saved: None,
+        }
+    }
+
+    #[test]
+    fn money_is_by_day_relay_and_flow() {
+        let usd = |usd| Money::from_usd(usd).unwrap();
+        let relay = |name: &str, day, cost| RelayGain {
+            relay: name.parse().unwrap(),
+            day,
+            sessions: 1,
+            bytes: 1000,
+            seconds_saved: None,
+            cost: usd(cost),
         };
         let spending = Spending {
             day: 20_785,
@@ -170,11 +242,20 @@ mod tests {
             schema_version: SCHEMA_VERSION,
             days: 2,
             control_share: Ratio::ZERO,
-            flows: vec![flow],
+            flows: vec![flow_gain()],
             relays: vec![
                 relay("a", 20_784, 3.0),
                 relay("a", 20_785, 0.5),
                 relay("b", 20_785, 0.25),
+            ],
+            relayed: Vec::new(),
+            billed: vec![
+                Billed { day: 20_785, host: "a".parse().unwrap(), usd: usd(0.75) },
+                Billed { day: 20_785, host: "office-1".parse().unwrap(), usd: usd(1.0) },
+            ],
+            tests: vec![
+                DayTests { day: 20_784, bytes: None, cost: usd(0.25) },
+                DayTests { day: 20_785, bytes: Some(9), cost: usd(0.125) },
             ],
             spending,
         });
@@ -185,15 +266,20 @@ mod tests {
                 let of = serde_json::to_value(cost.of).unwrap();
                 let name = cost.name.as_deref().unwrap_or("-");
                 let estimated = cost.estimated_usd.map_or(0.0, Money::as_usd);
-                format!("{} {of} {name} {estimated} {}", cost.date, cost.metered_usd.as_usd())
+                let billed = cost.billed_usd.map_or(String::new(), |usd| format!(" {usd}"));
+                let metered = cost.metered_usd.as_usd();
+                format!("{} {of} {name} {estimated} {metered}{billed}", cost.date)
             })
             .collect();
         let expected = [
-            "2026-11-27 \"all\" - 0 3",
+            "2026-11-27 \"all\" - 0 3.25",
             "2026-11-27 \"relay\" a 0 3",
-            "2026-11-28 \"all\" - 2 0.875",
-            "2026-11-28 \"relay\" a 0 0.5",
+            "2026-11-27 \"rate-tests\" - 0 0.25",
+            "2026-11-28 \"all\" - 2 0.875 $1.75",
+            "2026-11-28 \"relay\" a 0 0.5 $0.75",
             "2026-11-28 \"relay\" b 0 0.25",
+            "2026-11-28 \"relay\" office-1 0 0 $1.00",
+            "2026-11-28 \"rate-tests\" - 0 0.125",
             "2026-11-28 \"flow\" backup 0 0.75",
         ];
         assert_eq!(rows, expected);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use tradewind_controller::view::{FlowRequest, FlowView, Flows};
+use tradewind_controller::view::{AdoptRequest, FlowRequest, FlowView, Flows};
 use tradewind_grant::Destination;
 use tradewind_units::{Bytes, FlowId, SiteId};
 
@@ -20,6 +20,8 @@ pub(crate) enum FlowCommand {
     /// Datagrams that applications send to the gateway at --from leave at the gateway of --to-site,
     /// over the cheapest packet service that meets the latency budget.
     AddPackets(AddPacketsArgs),
+    /// Make a learned destination a flow (`tradewind learned` lists them)
+    Adopt(AdoptArgs),
     /// Remove a flow or packet flow
     Remove {
         /// Its name
@@ -58,6 +60,22 @@ pub(crate) struct AddArgs {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct AdoptArgs {
+    /// Its name
+    name: FlowId,
+    /// The volume of a day; its mean so far if absent
+    #[arg(long, value_name = "SIZE")]
+    per_day: Option<Bytes>,
+    /// Weight of its time against other flows'
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    weight: Option<u32>,
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(clap::Args)]
 pub(crate) struct FlowsArgs {
     #[command(flatten)]
     controller: ControllerArgs,
@@ -83,6 +101,7 @@ pub(crate) fn run(command: FlowCommand) -> Outcome {
     match command {
         FlowCommand::Add(args) => add(args),
         FlowCommand::AddPackets(args) => packet_flows::add(args),
+        FlowCommand::Adopt(args) => adopt(args),
         FlowCommand::Remove { name, controller } => {
             controller.client()?.delete(&format!("/v1/flows/{name}"))?;
             output::note(format_args!("removed flow {name}"));
@@ -95,13 +114,24 @@ fn add(args: AddArgs) -> Outcome {
     let AddArgs { name, from, to, to_site, per_day, weight, listen, controller, output } = args;
     let request = FlowRequest { from, to, to_site, per_day, weight: Some(weight), listen };
     let flow: FlowView = controller.client()?.put(&format!("/v1/flows/{name}"), &request)?;
-    output.print(&flow, |FlowView { flow, .. }| {
-        output::line(format_args!(
-            "flow {}: applications at {} connect to {}, and arrive at {}",
-            flow.id, flow.from, flow.listen, flow.to
-        ))
-    })?;
+    output.print(&flow, show_declared)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn adopt(args: AdoptArgs) -> Outcome {
+    let AdoptArgs { name, per_day, weight, controller, output } = args;
+    let request = AdoptRequest { per_day, weight };
+    let path = format!("/v1/learned/{name}/adopt");
+    let flow: FlowView = controller.client()?.post(&path, &request)?;
+    output.print(&flow, show_declared)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_declared(FlowView { flow, .. }: &FlowView) -> anyhow::Result<()> {
+    output::line(format_args!(
+        "flow {}: applications at {} connect to {}, and arrive at {}",
+        flow.id, flow.from, flow.listen, flow.to
+    ))
 }
 
 pub(crate) fn list(args: &FlowsArgs) -> Outcome {

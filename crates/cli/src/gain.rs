@@ -140,7 +140,7 @@ fn relay_row(gain: &RelayGain) -> Vec<String> {
 }
 
 /// Returns a figure with its interval in words.
-fn estimate(figure: Option<Estimate>, digits: usize) -> String {
+pub(crate) fn estimate(figure: Option<Estimate>, digits: usize) -> String {
     let Some(Estimate { value, low, high }) = figure else { return "too few".to_owned() };
     format!("{value:.digits$} ({low:.digits$} to {high:.digits$})")
 }

@@ -1,6 +1,8 @@
 //! `tradewind jumpstart`: the daemon that learns initial windows, questions to it, and the paper's
 //! model.
 
+mod overlay;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,6 +55,9 @@ pub(crate) enum JumpstartCommand {
     Off(AskArgs),
     /// Turn the kill switch back
     On(AskArgs),
+    /// Jump-start of all hosts of an overlay, by its controller
+    #[command(subcommand)]
+    Overlay(overlay::OverlayCommand),
     /// Show what larger initial windows save, by the paper's model, for given file sizes and
     /// round-trip times
     Model(ModelArgs),
@@ -148,6 +153,7 @@ pub(crate) fn run(command: JumpstartCommand) -> Outcome {
         JumpstartCommand::Flush { within, ask } => flush(within, &ask)?,
         JumpstartCommand::Off(args) => switch(true, &args)?,
         JumpstartCommand::On(args) => switch(false, &args)?,
+        JumpstartCommand::Overlay(command) => return overlay::run(command),
         JumpstartCommand::Model(args) => model(&args)?,
     }
     Ok(ExitCode::SUCCESS)

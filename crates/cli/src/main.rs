@@ -29,6 +29,7 @@ mod journal;
 mod jumpstart;
 mod keygen;
 mod lab;
+mod learned;
 mod learner;
 mod measure;
 mod netcheck;
@@ -45,6 +46,7 @@ mod relay;
 mod route;
 mod socks_udp;
 mod status;
+mod what_if;
 mod why;
 
 use std::process::ExitCode;
@@ -124,9 +126,16 @@ enum Command {
     Flows(flow::FlowsArgs),
     /// Show the packet flows of an overlay: sent, lost, recovered and late packets
     Packets(packet_flows::PacketsArgs),
-    /// Declare or remove a flow of an overlay
+    /// Declare a flow of an overlay, adopt a learned one, or remove one
     #[command(subcommand)]
     Flow(flow::FlowCommand),
+    /// Have the gateways of a site offer proxies, and learn flows from them
+    ///
+    /// Programs of the gateway's host reach other hosts through them. Sessions to the destination
+    /// of a flow take its path, others go direct and are counted by destination.
+    Proxies(learned::ProxiesArgs),
+    /// Show the destinations that gateways have learned from their proxies
+    Learned(learned::LearnedArgs),
     /// Show or set the most that a day of an overlay may cost
     Budget(budget::BudgetArgs),
     /// Let you or the controller put plans into effect
@@ -144,9 +153,14 @@ enum Command {
     /// has measured, and nothing is changed by it: `tradewind apply` does that.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Plan(plan::PlanCommand),
+    /// Show what the plan of an overlay would be if something were otherwise; changes nothing
+    ///
+    /// Beside the paths in effect: money and seconds a day, relays and flows that would move.
+    /// Without a change: the best plan of now.
+    WhatIf(what_if::WhatIfArgs),
     /// Show the seconds that an overlay saves, by sessions that go direct beside it, and their cost
     Gain(gain::GainArgs),
-    /// Show the money of an overlay, by day, relay and flow: estimated and metered
+    /// Show the money of an overlay, by day, relay and flow: estimated, metered and billed
     ///
     /// Relays and flows share the same money: a flow pays for its bytes, and by its bytes for the
     /// machines that carry them.
@@ -215,11 +229,14 @@ fn main() -> ExitCode {
         Command::Flows(args) => flow::list(&args),
         Command::Packets(args) => packet_flows::list(&args),
         Command::Flow(command) => flow::run(command),
+        Command::Proxies(args) => learned::proxies(args),
+        Command::Learned(args) => learned::list(&args),
         Command::Budget(args) => budget::budget(&args),
         Command::Mode(args) => budget::mode(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Plan(command) => plan::run(&command),
+        Command::WhatIf(args) => what_if::run(&args),
         Command::Gain(args) => gain::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Events(args) => events::run(&args),

@@ -438,6 +438,27 @@ fn relay_outlives_controller_and_agent() {
 }
 
 #[test]
+fn death_of_a_process_is_reported_at_once() {
+    let controller = Controller::start("127.0.0.1:0".parse().unwrap(), Arc::default());
+    let mut host = Host::new("death");
+    assert!(host.join(controller.address).status.success());
+    host.run();
+    // By the clock, the next report would come much later.
+    let document = Document { report_every_ms: 60_000, ..document(1, &[("relay", relay(""))]) };
+    controller.says(signed(&document));
+    controller.report("ready", |report| is_ready(report, 1));
+    let process = host.processes("relay")[0];
+    let killed = Instant::now();
+    Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+    let has_failed = |report: &Report| report.processes[0].state == ProcessState::Failed;
+    let report = controller.report("its death", has_failed);
+    assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
+    let failure = report.processes[0].failure.clone().unwrap();
+    assert!(failure.starts_with("ended with signal: 9"), "{failure}");
+    controller.report("another one", |report| is_ready(report, 1));
+}
+
+#[test]
 fn probes_are_run_and_reported_until_acknowledged() {
     let said = Arc::default();
     let controller = Controller::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&said));

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,6 +185,20 @@ fn echo_client() {
     }
 }
 
+/// Sends a megabyte and reads it back, then says so and holds the connection, in a process on a
+/// host of the test below; does nothing elsewhere.
+#[test]
+fn bulk_client() {
+    let Some(address) = std::env::var_os("TRADEWIND_TEST_BULK_CLIENT") else { return };
+    let mut stream = TcpStream::connect(address.to_str().unwrap()).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let sender = thread::spawn(move || writer.write_all(&vec![7; 1 << 20]).unwrap());
+    stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    sender.join().unwrap();
+    println!("came back");
+    thread::sleep(Duration::from_secs(600));
+}
+
 /// A process that is killed when it is dropped.
 struct Process(Child);
 
@@ -327,4 +341,85 @@ fn sessions_go_on_while_controller_and_agent_are_killed() {
     lab.session(15_001).goes_on();
     first.goes_on();
     second.goes_on();
+}
+
+/// Returns the number of descriptors of programs and maps of the kernel that processes hold.
+fn programs_of(folder: &Path) -> usize {
+    let descriptors = |process: &u32| {
+        let entries = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect::<Vec<_>>()
+    };
+    let all = processes_of(folder);
+    let is_of_bpf = |link: &PathBuf| link.to_string_lossy().contains("bpf");
+    all.iter().flat_map(descriptors).filter(is_of_bpf).count()
+}
+
+#[test]
+fn hosts_learn_windows_until_the_controllers_kill_switch() {
+    if !is_root() {
+        return skipped("jump-start of hosts in a lab", "needs root");
+    }
+    let lab = Lab(Files::new("fleet-jump"));
+    let files = &lab.0;
+    files.write("wan.toml", topology());
+    let rules = "roles = ['gateway']\nnext_hops = []\ndestinations = ['10.200.0.0/16:*']\n";
+    files.write("ceiling.toml", rules);
+    files.prints("lab up wan.toml");
+    files.prints("controller init net --agents 10.200.0.1:7440 --api 127.0.0.1:7441");
+    let _server = lab.echo("plant", "echo_server", "TRADEWIND_TEST_ECHO_SERVER", "10.200.0.2:8000");
+    let _controller = lab.start("office", &["controller", "run", "net"]);
+    let invite = lab.prints("invite --role gateway --site office");
+    let invite = invite.trim().rsplit(' ').next().unwrap();
+    let joins = ["agent", "join", invite, "--dir", "host", "--ceiling", "ceiling.toml"];
+    let _agent = lab.start("office", &joins);
+    let flow = "--from office --to 10.200.0.2:8000 --to-site plant --per-day 1GB";
+    lab.prints(&format!("flow add bulk {flow}"));
+    let first = lab.session(15_000);
+    let shown = || -> Value {
+        serde_json::from_str(&lab.prints("jumpstart overlay show -o json")).unwrap()
+    };
+    assert_eq!(shown()["hosts"], serde_json::json!([]));
+
+    // Beyond the ceiling its host refuses, and goes on as before.
+    lab.prints("jumpstart overlay on --window-max 101");
+    let refuses = "it refuses its document: process `gateway`: jumpstart.learn.c_max: 101 segments";
+    until("the host refuses", || {
+        shown()["hosts"][0]["why_not"].as_str().is_some_and(|why| why.starts_with(refuses))
+    });
+    first.goes_on();
+    lab.prints("jumpstart overlay on --sites office --control-share 10% --window-max 60");
+    until("a learner reports", || {
+        let host = &shown()["hosts"][0];
+        let why = host["why_not"].as_str().unwrap_or_default();
+        host["is_acting"] == true
+            || !why.is_empty() && !why.contains("document") && !why.contains("not reported")
+    });
+    let is_acting = shown()["hosts"][0]["is_acting"] == true;
+    if !is_acting {
+        skipped("windows in the kernel", &shown()["hosts"][0]["why_not"].to_string());
+    }
+    assert_eq!(programs_of(&files.0) > 0, is_acting);
+    let bulk = lab.echo("office", "bulk_client", "TRADEWIND_TEST_BULK_CLIENT", "127.0.0.1:15000");
+    until("a window is learned", || {
+        let known = &shown()["hosts"][0]["destinations"][0];
+        known["destination"] == "10.200.0.2/32"
+            && known["window_segments"].as_u64().is_some_and(|window| (11..=60).contains(&window))
+            && known["is_in_force"] == is_acting
+    });
+    let text = lab.prints("jumpstart overlay show");
+    assert!(text.contains("10.200.0.2/32") && text.contains("too few"), "{text}");
+
+    lab.prints("jumpstart overlay off");
+    until("nothing is learned or set", || {
+        let host = &shown()["hosts"][0];
+        let windows = host["destinations"].as_array();
+        host["is_acting"] != true && windows.is_none_or(Vec::is_empty)
+    });
+    assert!(!files.read("host/data/gateway.toml").contains("jumpstart"));
+    let socket = files.0.join("host/data/learners/gateway.sock");
+    until("the learner's socket is gone", || !socket.exists());
+    // The program itself goes with the last session that is older.
+    first.goes_on();
+    drop((first, bulk));
+    until("the kernel has no program", || programs_of(&files.0) == 0);
 }

@@ -108,9 +108,10 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
          applied.version,refused.reason,agent_version,sessions",
     );
     csv(files, "why-not backup", "hosts,reason,why,seconds,usd_per_day");
-    let costs = csv(files, "cost --days 2", "date,of,name,bytes,estimated_usd,metered_usd");
+    let heading = "date,of,name,bytes,estimated_usd,metered_usd,billed_usd";
+    let costs = csv(files, "cost --days 2", heading);
     assert_eq!(costs.len(), 1, "{costs:?}");
-    assert!(costs[0].ends_with(",all,,,0.0,0.0"), "{costs:?}");
+    assert!(costs[0].ends_with(",all,,,0.0,0.0,"), "{costs:?}");
     let heading = "number,unix_ms,actor,action";
     assert_eq!(csv(files, "events --last 1", heading).len(), 1);
     let gain = "day,flow,overlay_sessions,fallback_sessions,control_sessions,other_sessions,\
@@ -135,6 +136,41 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
             assert!(widest <= Some(100) || answer == "events", "{answer}: {printed}");
         }
     }
+    controller.end();
+}
+
+#[test]
+fn plans_are_asked_about_and_bills_imported() {
+    let mut controller = Controller::start("asking");
+    let files = &controller.files;
+    let now = declared(files);
+    files.refuses_with("plan front", 1, "no flow's direct path has been measured yet");
+    files.write("legs.csv", format!("src,dst,unix_ms,rtt_ms\noffice,plant,{now},31\n"));
+    files.prints("measure import legs.csv --format csv");
+    let heading = "budget_usd_per_day,usd_per_day,seconds,seconds_saved,relays,flows_over_relays";
+    let [only] = &csv(files, "plan front", heading)[..] else { panic!("without relays") };
+    assert!(only.starts_with("0.0,0.0,") && only.ends_with(",0.0,0,0"), "{only}");
+    assert!(files.prints("plan front").contains("in effect: $0.00 a day, 0 s saved"));
+    let twice = files.json("what-if --volume *=x2 --budget 6 -o json");
+    assert_eq!((&twice["schema_version"], &twice["moves"]), (&1.into(), &0.into()));
+    let seconds = |of: &str| twice[of]["seconds"].as_f64().unwrap();
+    assert!(seconds("plan") > 1.9 * seconds("present"), "{twice}");
+    assert!(files.prints("what-if").contains("no flow would take another path"));
+    assert!(csv(files, "what-if", "flow,from,to,seconds_before,seconds_after").is_empty());
+    let none = "no relay host is in region `gcp:us-east4`";
+    files.refuses_with("what-if --without gcp:us-east4", 2, none);
+    files.refuses_with("what-if --volume none=x2", 2, "there is no flow `none`");
+    files.refuses("what-if --price aws:*=2", "a name and a factor such as `aws:*=x2`");
+    files.refuses_with("what-if --budget six", 2, "--budget: ");
+
+    files.write("bill.csv", "day,host,usd\n2026-11-27,gcp:a-1,one\n");
+    let wrong = "bill.csv: line 2: usd: `one`: expected dollars such as 1.25";
+    files.refuses_with("cost import bill.csv", 2, wrong);
+    files.write("bill.csv", "day,host,usd\n2026-11-27,gcp:a-1,1\n");
+    let wrong = "bill.csv: none is taken: entry 1: there is no host `gcp:a-1`";
+    files.refuses_with("cost import bill.csv", 2, wrong);
+    files.write("bill.csv", "day,host,usd\n");
+    files.refuses_with("cost import bill.csv", 2, "bill.csv: holds no bill");
     controller.end();
 }
 

@@ -10,18 +10,19 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tradewind_config::packet::{GatewayPackets, TrafficSource};
 use tradewind_config::{
-    AccessLogConfig, GatewayConfig, JumpstartConfig, Kind, LogTarget, RelayConfig,
+    AccessLogConfig, GatewayConfig, JumpstartConfig, Kind, LegProfiles, LogTarget, RelayConfig,
 };
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, DestinationRule};
+use tradewind_units::Segments;
 
-use crate::message::{Document, Probe, ProbeKind, Process, SESSIONS_SOCKET};
-use crate::record::Role;
+use crate::message::{Document, Probe, ProbeKind, Process, SESSIONS_SOCKET, learner_socket};
+use crate::record::{JumpstartSettings, Role};
 use crate::schedule::RESPONDER_PORT;
 
 /// The name of the file that holds the host's own identity, which no document may write.
@@ -41,6 +42,15 @@ pub struct Ceiling {
     /// offer proxies to other hosts (`expose`).
     #[serde(default)]
     pub capture: bool,
+    /// The greatest initial window, in segments, that a process here may start its connections
+    /// with; 100 when absent `[RT IV-B1]`, 0 for none but the kernel's own.
+    #[serde(default = "default_initial_window")]
+    pub initial_window: u32,
+}
+
+/// Returns the bound of initial windows of owners who give none: the learner's own.
+fn default_initial_window() -> u32 {
+    JumpstartSettings::default().window_max.as_u32()
 }
 
 /// The way in which a document exceeds a ceiling, in one line.
@@ -64,6 +74,11 @@ const MOST_DURATION_MS: u64 = 60_000;
 const INTERNET: [&str; 4] =
     ["0.0.0.0/0:1-24", "0.0.0.0/0:26-65535", "[::]/0:1-24", "[::]/0:26-65535"];
 
+/// Returns the rules of [`INTERNET`].
+fn internet() -> Vec<DestinationRule> {
+    INTERNET.iter().filter_map(|rule| rule.parse().ok()).collect()
+}
+
 impl Ceiling {
     /// Returns the ceiling of a host whose owner has given none: its role, and all public
     /// addresses without mail; no private network, not the host itself.
@@ -74,9 +89,13 @@ impl Ceiling {
             Role::Gateway { .. } => vec!["gateway".to_owned()],
             Role::Probe { .. } => Vec::new(),
         };
-        let internet: Vec<DestinationRule> =
-            INTERNET.iter().filter_map(|rule| rule.parse().ok()).collect();
-        Self { roles, destinations: internet.clone(), next_hops: internet, capture: false }
+        Self {
+            roles,
+            destinations: internet(),
+            next_hops: internet(),
+            capture: false,
+            initial_window: default_initial_window(),
+        }
     }
 
     /// Checks that a document stays below it.
@@ -163,7 +182,7 @@ impl Ceiling {
     }
 
     fn check_relay(&self, config: &RelayConfig, process: &Process) -> Result<(), String> {
-        let logs = config.access_log.is_some() || config.audit_log.is_some();
+        let is_foreign = config.access_log.as_ref().is_some_and(|log| !is_of_agent(log));
         Common {
             identity_file: config.identity_file.as_deref(),
             other_identity: config.identity.is_some()
@@ -172,7 +191,7 @@ impl Ceiling {
             files: [("revocations", config.revocations.as_deref()), ("", None)],
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
-            has_logs: logs,
+            has_logs: is_foreign || config.audit_log.is_some(),
             learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
@@ -182,6 +201,7 @@ impl Ceiling {
             }
             self.check_next_hops("packet.next_hops", &packets.next_hops)?;
         }
+        self.check_windows(config.jumpstart.as_ref(), &config.leg)?;
         self.check_destinations("policy.destinations", &config.policy.destinations)?;
         self.check_next_hops("policy.next_hops", &config.policy.next_hops)
     }
@@ -205,9 +225,11 @@ impl Ceiling {
         if let Some(packets) = config.packets().map_err(|error| error.to_string())? {
             self.check_packets(&packets)?;
         }
+        self.check_windows(config.jumpstart.as_ref(), &config.leg)?;
         if !self.capture && (!config.tproxy.is_empty() || config.has_open_proxies()) {
             return Err("tproxy, and proxies for other hosts, take `capture = true`".to_owned());
         }
+        self.check_direct(config)?;
         let forwards: Vec<_> = config.forward.iter().map(|forward| forward.to.as_rule()).collect();
         self.check_destinations("forward.to", &forwards)?;
         let captured: Vec<_> =
@@ -260,6 +282,46 @@ impl Ceiling {
         self.check_destinations("packet_endpoint.destinations", &packets.destinations)
     }
 
+    /// Checks the initial windows that a process may learn, or set for single legs.
+    fn check_windows(
+        &self,
+        learner: Option<&JumpstartConfig>,
+        legs: &LegProfiles,
+    ) -> Result<(), String> {
+        let learned = learner.map(|learner| {
+            learner.learn.c_max.map_or_else(default_initial_window, Segments::as_u32)
+        });
+        let profiles = [&legs.accept, &legs.dial].into_iter();
+        let profiles = profiles.chain(legs.to.iter().map(|to| &to.dial));
+        let of_legs = profiles.filter_map(|profile| profile.initial_window).max();
+        for (key, most) in
+            [("jumpstart.learn.c_max", learned), ("leg", of_legs.map(Segments::as_u32))]
+        {
+            if let Some(most) = most.filter(|most| *most > self.initial_window) {
+                let bound = self.initial_window;
+                return Err(format!(
+                    "{key}: {most} segments are beyond the ceiling's `initial_window`, {bound}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the destinations of sessions through proxies that go direct.
+    fn check_direct(&self, config: &GatewayConfig) -> Result<(), String> {
+        if config.socks5.is_empty() && config.connect.is_empty() {
+            return Ok(());
+        }
+        let direct = config.routes.rules().filter(|(_, routes)| routes.contains(&Route::Direct));
+        for (rule, _) in direct {
+            match rule {
+                Some(rule) => self.check_destinations("routes", std::slice::from_ref(rule))?,
+                None => self.check_destinations("routes.default", &internet())?,
+            }
+        }
+        Ok(())
+    }
+
     fn check_destinations(&self, key: &str, rules: &[DestinationRule]) -> Result<(), String> {
         check_within(key, rules, ("destinations", &self.destinations))
     }
@@ -301,11 +363,16 @@ impl Common<'_> {
         }
         if self.has_logs {
             return Err(format!(
-                "access_log, audit_log: expected none, or a gateway's to `unix:{SESSIONS_SOCKET}`"
+                "access_log, audit_log: expected none, or an access log to `unix:{SESSIONS_SOCKET}`"
             ));
         }
-        if self.learner.is_some_and(|learner| learner.hints.is_some() || learner.socket.is_some()) {
-            return Err("jumpstart: `hints` and `socket` are not for controllers".to_owned());
+        let socket = learner_socket(&process.name);
+        let leads_out = |learner: &JumpstartConfig| {
+            let is_own = |at: &PathBuf| *at == Path::new(&socket);
+            learner.hints.is_some() || !learner.socket.as_ref().is_none_or(is_own)
+        };
+        if self.learner.is_some_and(leads_out) {
+            return Err(format!("jumpstart: expected no `hints`, and no `socket` but `{socket}`"));
         }
         Ok(())
     }

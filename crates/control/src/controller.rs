@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::Problem;
-use tradewind_units::{FlowId, HostId, Timestamp};
+use tradewind_units::{FlowId, HostId, Money, Timestamp};
 
 pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
 
-use crate::draft::{Draft, unix_ms};
+use crate::draft::{Draft, OPERATOR, unix_ms};
 use crate::explain::Explanation;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::packet_flow::{PacketFlowRecord, PlannedPackets};
 use crate::record::{Host, Record};
 use crate::state::State;
 use crate::{
-    documents, enrolment, explain, import, money, operator, packets, planning, reports, rollout,
-    staleness,
+    billed, documents, enrolment, explain, import, learned, money, operator, packets, planning,
+    reports, rollout, staleness,
 };
 
 /// The controller.
@@ -82,6 +82,11 @@ impl Controller {
             Event::AddFlow(flow) => operator::add_flow(draft, flow, &self.keys)?,
             Event::AddPacketFlow(flow) => operator::add_packet_flow(draft, flow, &self.keys)?,
             Event::RemoveFlow(flow) => operator::remove_flow(draft, flow)?,
+            Event::SetProxies(proxies) => learned::set_proxies(draft, proxies)?,
+            Event::RemoveProxies(site) => learned::remove_proxies(draft, site)?,
+            Event::Adopt { flow, per_day, weight } => {
+                learned::adopt(draft, flow, *per_day, *weight, OPERATOR, &self.keys)?
+            }
             Event::ChangeSettings(request) => {
                 let answer = operator::change_settings(draft, request)?;
                 if request.mode.is_some() {
@@ -91,12 +96,14 @@ impl Controller {
             }
             Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
             Event::Import(all) => return import::import(draft, all),
+            Event::Bill(all) => return billed::import(draft, all),
             Event::Revoke(host) => operator::revoke(draft, host)?,
             Event::Planned(plan) => planning::planned(draft, plan)?,
             Event::Apply { plan } => rollout::apply(draft, *plan)?,
             Event::Report { .. } => unreachable!("reports change no documents"),
             Event::Tick => {
-                if !rollout::tick(draft) {
+                let adopts = learned::tick(draft, &self.keys);
+                if !rollout::tick(draft) && !adopts {
                     return Ok(Answer::Done);
                 }
                 Answer::Done
@@ -129,6 +136,15 @@ impl Controller {
     /// As [`Controller::problem`].
     pub fn problem_of(state: &State, now: Timestamp) -> Result<Problem, Refusal> {
         planning::problem(state, now)
+    }
+
+    /// Returns the part of a day's budget that is reserved for packet flows, which the problem's
+    /// budget is without.
+    ///
+    /// # Errors
+    /// As [`Controller::problem`].
+    pub fn reserved_of(state: &State, now: Timestamp) -> Result<Money, Refusal> {
+        planning::reserved(state, now)
     }
 
     /// Returns the reasons, in a line each, why a new plan should be made; none if the newest one

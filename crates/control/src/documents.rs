@@ -24,10 +24,16 @@ use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId, Timestamp};
 
 use crate::draft::{CONTROLLER, Draft, unix_ms};
 use crate::event::{Keys, Refusal};
+use crate::jumpstart;
 use crate::knowledge;
-use crate::message::{Document, DocumentVersion, Process, SCHEMA_VERSION, SESSIONS_SOCKET};
+use crate::message::{
+    Document, DocumentVersion, OFFERS_PROXIES, Process, SCHEMA_VERSION, SESSIONS_SOCKET,
+    TELLS_SESSIONS,
+};
 use crate::money;
+use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Role, Step};
+use crate::relayed::TELLS_RELAYED;
 use crate::rollout;
 use crate::schedule::RESPONDER_PORT;
 use crate::state::State;
@@ -41,12 +47,11 @@ pub(crate) const PACKET_PORT: u16 = RELAY_PORT;
 /// The addresses of metrics and health, on each host.
 const RELAY_METRICS: &str = "127.0.0.1:9101";
 const GATEWAY_METRICS: &str = "127.0.0.1:9102";
+/// Their ports, which nothing else on a host has.
+pub(crate) const OWN_PORTS: [u16; 2] = [9101, 9102];
 /// The file of a host's own identity, and of the operator's revocations.
 const IDENTITY_FILE: &str = "data.key";
 const REVOCATIONS_FILE: &str = "revocations";
-/// The first [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of agents that take a gateway's
-/// `access_log`, which tells them its sessions, and its `control_share`.
-const TELLS_SESSIONS: u32 = 1;
 /// Time between two reports, in milliseconds. Chosen: a plan is in effect within seconds.
 const REPORT_EVERY_MS: u64 = 5000;
 /// Lifetime of a grant, and the rest of it at which it is renewed: a third. Chosen: traffic goes on
@@ -106,7 +111,7 @@ fn says_the_same(one: &Document, other: &Document) -> bool {
 }
 
 /// Writes a problem to the audit log, unless one of its last lines says so.
-fn complain(draft: &mut Draft, problem: String) {
+pub(crate) fn complain(draft: &mut Draft, problem: String) {
     const LAST: usize = 100;
     let mut last = draft.state.audit.values().rev().take(LAST);
     if !last.any(|entry| entry.action == problem) {
@@ -193,12 +198,23 @@ impl<'a> Compiler<'a> {
         table.insert("operators".to_owned(), Value::Array(vec![operator.into()]));
         table.insert("revocations".to_owned(), REVOCATIONS_FILE.into());
         table.insert("metrics".to_owned(), RELAY_METRICS.into());
+        if host.config_version >= TELLS_RELAYED {
+            table.insert("access_log".to_owned(), access_log());
+        }
+        self.add_learner(&mut table, host, "relay");
         compiled::set_relay(&mut table, &relay).map_err(|error| error.to_string())?;
         if let Some(packets) = self.relay_packets(host) {
             compiled::set_relay_packets(&mut table, &packets).map_err(|it| it.to_string())?;
         }
         let files = [(REVOCATIONS_FILE.to_owned(), self.revocations.clone())].into();
         Ok(vec![process("relay", Kind::Relay, &table, files)?])
+    }
+
+    /// Lets a process learn initial windows where the settings say so.
+    fn add_learner(&self, table: &mut Table, host: &Host, process: &str) {
+        if let Some(section) = jumpstart::section(&self.state.settings, host, process) {
+            table.insert("jumpstart".to_owned(), Value::Table(section));
+        }
     }
 
     /// Returns the addresses of relays that are revoked.
@@ -222,22 +238,28 @@ impl<'a> Compiler<'a> {
         let flows: Vec<&FlowRecord> =
             self.state.flows.values().filter(|flow| flow.from == *site).collect();
         let packets = self.gateway_packets(host, site);
-        if flows.is_empty() && packets.is_none() {
+        let proxies =
+            self.state.proxies.get(site).filter(|_| host.config_version >= OFFERS_PROXIES);
+        if flows.is_empty() && packets.is_none() && proxies.is_none() {
             return Ok(Vec::new());
         }
-        let mut gateway = self.desired_gateway(site, &flows)?;
+        let mut gateway = self.desired_gateway(site, &flows, proxies)?;
         packets.iter().for_each(|packets| gateway.grant.extend(&packets.grant));
         let mut table = Table::new();
         table.insert("identity_file".to_owned(), IDENTITY_FILE.into());
         table.insert("direct".to_owned(), Value::Boolean(true));
         table.insert("metrics".to_owned(), GATEWAY_METRICS.into());
         if host.config_version >= TELLS_SESSIONS {
-            let mut access_log = Table::new();
-            access_log.insert("to".to_owned(), format!("unix:{SESSIONS_SOCKET}").into());
-            table.insert("access_log".to_owned(), Value::Table(access_log));
+            table.insert("access_log".to_owned(), access_log());
             let share = self.state.settings.control_share.as_f64();
             table.insert("control_share".to_owned(), Value::Float(share));
         }
+        let kinds = proxies.map(|it| [("socks5", it.socks5), ("connect", it.connect)]);
+        for (key, at) in kinds.into_iter().flatten() {
+            let at = at.map(|at| Value::Array(vec![at.to_string().into()]));
+            table.extend(at.map(|at| (key.to_owned(), at)));
+        }
+        self.add_learner(&mut table, host, "gateway");
         if let Some(grant) = self.grant(host, &gateway.grant)? {
             table.insert("grant".to_owned(), grant.to_string().into());
         }
@@ -255,11 +277,13 @@ impl<'a> Compiler<'a> {
         Ok(vec![process("gateway", Kind::Gateway, &table, files)?])
     }
 
-    /// Returns the gateway of a site: planned flows on their paths, others direct.
+    /// Returns the gateway of a site: planned flows on their paths, others direct, as is what comes
+    /// through proxies and is of no flow.
     fn desired_gateway(
         &self,
         site: &SiteId,
         flows: &[&FlowRecord],
+        proxies: Option<&Proxies>,
     ) -> Result<DesiredGateway, String> {
         let plan = self.plan_of_gateways();
         let planned = plan.and_then(|plan| plan.desired.gateways.get(site));
@@ -288,8 +312,12 @@ impl<'a> Compiler<'a> {
                 hops.iter().for_each(|hop| grant.add_relay(hop.identity));
             }
         }
-        let rules = rules.into_values().map(|(to, routes)| (to.as_rule(), routes)).collect();
-        let routes = RouteTable::with_fallbacks(rules, vec![Route::Refuse]);
+        let ranges = proxies.into_iter().flat_map(|proxies| &proxies.destinations);
+        let ranges = ranges.map(|rule| (rule.clone(), vec![Route::Direct]));
+        let rules = rules.into_values().map(|(to, routes)| (to.as_rule(), routes)).chain(ranges);
+        let reaches_all = proxies.is_some_and(Proxies::reach_all);
+        let otherwise = if reaches_all { Route::Direct } else { Route::Refuse };
+        let routes = RouteTable::with_fallbacks(rules.collect(), vec![otherwise]);
         Ok(DesiredGateway {
             routes: routes.map_err(|error| error.to_string())?,
             legs: planned.map(|planned| planned.legs.clone()).unwrap_or_default(),
@@ -391,6 +419,13 @@ fn desired(state: &State, record: &PlanRecord) -> Result<Desired, String> {
         record.plan.relays.iter().map(|relay| relay.region.clone()).collect();
     let legs = knowledge::legs(&record.measurements, &regions);
     compile(&record.plan, &flows, &legs, &inventory).map_err(|error| error.to_string())
+}
+
+/// Returns the section that has a process tell its sessions to the agent.
+fn access_log() -> Value {
+    Value::Table(
+        [("to".to_owned(), format!("unix:{SESSIONS_SOCKET}").into())].into_iter().collect(),
+    )
 }
 
 /// Returns the address of a host's relay.

@@ -2,6 +2,7 @@
 
 use tradewind_units::Timestamp;
 
+use crate::event::Refusal;
 use crate::record::{AuditEntry, Record};
 use crate::state::State;
 
@@ -32,6 +33,20 @@ impl Draft {
     /// Returns the time now, in milliseconds since the Unix epoch.
     pub(crate) const fn now(&self) -> u64 {
         unix_ms(self.time)
+    }
+
+    /// Makes changes, or none of them if they are refused.
+    pub(crate) fn try_to<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let (state, records) = (self.state.clone(), self.records.len());
+        let changed = change(self);
+        if changed.is_err() {
+            self.state = state;
+            self.records.truncate(records);
+        }
+        changed
     }
 
     /// Adds a record.

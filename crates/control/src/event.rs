@@ -1,17 +1,19 @@
 //! Events, and what the controller decides on them.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_plan::Plan;
-use tradewind_units::{Duration, FlowId, HostId, Money, Ratio};
+use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId};
 
-use crate::imported::Imported;
+use crate::imported::{Billed, Imported};
 use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::packet_flow::PacketFlowRecord;
+use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Mode, Record, Role};
 
 /// The controller's keys.
@@ -39,6 +41,30 @@ pub struct SettingsRequest {
     /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_share: Option<Ratio>,
+    /// Jump-start of the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jumpstart: Option<JumpstartRequest>,
+}
+
+/// Settings of jump-start to change; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JumpstartRequest {
+    /// True to turn it on for the hosts below, false to turn it off for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_on: Option<bool>,
+    /// The hosts; all if neither hosts nor sites are named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<BTreeSet<HostId>>,
+    /// The sites and regions whose hosts do as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<BTreeSet<SiteId>>,
+    /// Share of connections that keep the default window, at most half.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_share: Option<Ratio>,
+    /// The greatest initial window, 10 to 65535 segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_max: Option<Segments>,
 }
 
 impl SettingsRequest {
@@ -46,6 +72,12 @@ impl SettingsRequest {
     #[must_use]
     pub fn budget(usd_per_day: Money) -> Self {
         Self { budget_usd_per_day: Some(usd_per_day), ..Self::default() }
+    }
+
+    /// Changes jump-start.
+    #[must_use]
+    pub fn jumpstart(request: JumpstartRequest) -> Self {
+        Self { jumpstart: Some(request), ..Self::default() }
     }
 
     /// Sets who applies plans.
@@ -89,6 +121,19 @@ pub enum Event {
     AddPacketFlow(PacketFlowRecord),
     /// The operator removes a flow or packet flow.
     RemoveFlow(FlowId),
+    /// The operator has a site's gateways offer proxies, or other ones.
+    SetProxies(Proxies),
+    /// The operator ends the proxies of a site's gateways.
+    RemoveProxies(SiteId),
+    /// The operator makes a learned destination a flow.
+    Adopt {
+        /// Its name.
+        flow: FlowId,
+        /// The volume of a day; its mean so far when absent.
+        per_day: Option<Bytes>,
+        /// Weight of its completion time; 1 when absent.
+        weight: Option<u32>,
+    },
     /// The operator changes settings, all of these or none.
     ChangeSettings(SettingsRequest),
     /// The operator takes a host out of service, or back into it.
@@ -100,6 +145,8 @@ pub enum Event {
     },
     /// The operator imports measurements of others.
     Import(Vec<Imported>),
+    /// The operator imports bills.
+    Bill(Vec<Billed>),
     /// The operator revokes a host for good.
     Revoke(HostId),
     /// A plan was made of [`Controller::problem`](crate::Controller::problem).

@@ -6,10 +6,11 @@
 //! its error is the smaller one.
 
 use tradewind_plan::forecast::next_value;
-use tradewind_units::{Bytes, FlowId};
+use tradewind_units::Bytes;
 
 use crate::demand::{Basis, Demand, Forecast, LEAST_DAYS};
 use crate::draft::HOUR_MS;
+use crate::history::History;
 use crate::record::{FlowRecord, HourUsage};
 use crate::state::{DAYS_IN_MEMORY, State};
 use crate::usage::HOURS;
@@ -22,7 +23,11 @@ const LEAST_VOLUME: Bytes = Bytes::new(1_000_000);
 #[must_use]
 pub fn demand(state: &State, now_unix_ms: u64, flow: &FlowRecord) -> Demand {
     let declared = flow.per_day;
-    let forecast = forecast(&days(state, now_unix_ms, &flow.id), declared);
+    let history = state.usage.get(&flow.id);
+    let forecast = history.and_then(|history| {
+        let hour = now_unix_ms / HOUR_MS;
+        history.forecast(hour, declared, || forecast(&days(history, hour), declared))
+    });
     let (per_day, basis) = match &forecast {
         Some(forecast) if forecast.is_better => {
             (forecast.per_day.max(LEAST_VOLUME), Basis::Forecast)
@@ -34,9 +39,8 @@ pub fn demand(state: &State, now_unix_ms: u64, flow: &FlowRecord) -> Demand {
 
 /// Returns what a flow carried in each of the days until the last whole hour, oldest first; hours
 /// before the first whole day are left out.
-fn days(state: &State, now_unix_ms: u64, flow: &FlowId) -> Vec<HourUsage> {
-    let now = now_unix_ms / HOUR_MS;
-    let known = || state.usage.get(flow).into_iter().flat_map(|days| days.values().flatten());
+fn days(history: &History, now: u64) -> Vec<HourUsage> {
+    let known = || history.hours();
     let begins = known().map(|usage| usage.hour).min().unwrap_or(now);
     // Days without sessions are none of the state, however long they last.
     let count = (now.saturating_sub(begins) / HOURS).min(DAYS_IN_MEMORY as u64);
@@ -120,7 +124,7 @@ mod tests {
         let all: Vec<HourUsage> = hours.iter().enumerate().map(usage).collect();
         for hours in all.chunk_by(|one, next| one.hour / HOURS == next.hour / HOURS) {
             let (flow, day) = (flow("a", 7).id, hours[0].hour / HOURS);
-            let known = bench.state().usage.get(&flow).and_then(|days| days.get(&day));
+            let known = bench.state().usage.get(&flow).and_then(|days| days.day(day));
             let before = known.into_iter().flatten().filter(|known| known.hour < first);
             let hours = before.chain(hours).copied().collect();
             let usage = DayUsage { flow, day, hours };
@@ -228,6 +232,18 @@ mod tests {
         let per_day = Bytes::new(GB);
         bench.event(Event::AddFlow(crate::record::FlowRecord { per_day, ..flow("a", 7) }));
         assert!(stale(&bench).contains("flow a was declared anew"));
+    }
+
+    #[test]
+    fn flow_between_other_ends_has_no_forecast_and_another_volume_keeps_it() {
+        let mut bench = Bench::in_service();
+        carried(&mut bench, &[GB; 10 * 24]);
+        let per_day = Bytes::new(5 * GB);
+        bench.event(Event::AddFlow(crate::record::FlowRecord { per_day, ..flow("a", 7) }));
+        assert_eq!(demand(&bench).forecast.unwrap().days, 10);
+        bench.event(Event::AddFlow(flow("a", 8)));
+        assert_eq!(demand(&bench).forecast, None);
+        assert!(bench.state().usage.is_empty());
     }
 
     proptest! {

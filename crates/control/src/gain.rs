@@ -115,6 +115,17 @@ pub struct Spending {
     pub is_exhausted: bool,
 }
 
+/// The rate tests of a day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DayTests {
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// The bytes that they carried; absent if that was not counted yet.
+    pub bytes: Option<u64>,
+    /// The cost of what relays sent in them.
+    pub cost: Money,
+}
+
 /// Returns the gain of each flow in the last `days`, today included, oldest first.
 #[must_use]
 pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
@@ -125,7 +136,7 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
         let compared = arms.compared();
         let sessions = |arm| arms.of(arm).map(|sample| sample.sessions).sum();
         let seconds_saved = saved(&compared);
-        let cost = costs.of_flow(*day, tallies);
+        let cost = costs.of_flow(*day, flow, tallies);
         let is_gain = |saved: &Estimate| saved.low > 0.0;
         let failed = |arm: Option<Arm>| {
             let of = tallies.iter().filter(|tally| arm.is_none_or(|arm| arm_of(tally) == arm));
@@ -192,6 +203,14 @@ pub fn relays(state: &State, now: Timestamp, days: u64) -> Vec<RelayGain> {
     relays.into_values().collect()
 }
 
+/// Returns the rate tests of each of the last `days` that had some, today included, oldest first.
+#[must_use]
+pub fn tests(state: &State, now: Timestamp, days: u64) -> Vec<DayTests> {
+    let spent = state.spent.range(first_day(now, days)..).map(|(_, spent)| spent);
+    let tests = spent.map(|it| DayTests { day: it.day, bytes: it.test_bytes, cost: it.tests });
+    tests.filter(|it| it.bytes.is_some_and(|bytes| bytes > 0) || it.cost > Money::ZERO).collect()
+}
+
 /// Returns the money of today.
 #[must_use]
 pub fn spending(state: &State, now: Timestamp) -> Spending {
@@ -213,7 +232,7 @@ pub fn spending(state: &State, now: Timestamp) -> Spending {
 }
 
 /// Returns the first of the last `days`.
-fn first_day(now: Timestamp, days: u64) -> u64 {
+pub(crate) fn first_day(now: Timestamp, days: u64) -> u64 {
     (unix_ms(now) / DAY_MS + 1).saturating_sub(days)
 }
 
@@ -365,17 +384,16 @@ pub(crate) fn half_width<'a>(parts: impl Iterator<Item = (f64, &'a Compared)>) -
     t_975(variance * variance / by_freedom) * variance.sqrt()
 }
 
-/// Returns the geometric mean over sessions of how many times longer they take directly.
+/// Returns the geometric mean over sessions of how many times longer they take directly; `None`
+/// without sessions, or if it is beyond any number, which JSON does not have.
 pub(crate) fn speedup(classes: &[Compared]) -> Option<Estimate> {
     let all: f64 = classes.iter().map(|class| class.sessions).sum();
     let share = |class: &Compared| class.sessions / all;
     let value: f64 = classes.iter().map(|class| share(class) * class.difference).sum();
     let half = half_width(classes.iter().map(|class| (share(class), class)));
-    (all > 0.0).then(|| Estimate {
-        value: value.exp(),
-        low: (value - half).exp(),
-        high: (value + half).exp(),
-    })
+    let [value, low, high] = [value, value - half, value + half].map(f64::exp);
+    let is_finite = [value, low, high].into_iter().all(f64::is_finite);
+    (all > 0.0 && is_finite).then_some(Estimate { value, low, high })
 }
 
 /// Returns the seconds saved: those that the sessions would have taken directly, less those that
@@ -451,6 +469,8 @@ impl Prediction<'_> {
 struct Used {
     sessions: u64,
     bytes: u64,
+    /// The bytes that gateways told of.
+    told: u64,
     machine: Money,
     traffic: Money,
 }
@@ -472,9 +492,19 @@ impl<'a> Costs<'a> {
                 }
             }
         }
+        for row in state.relayed.since(first) {
+            let used = relays.entry((row.day, row.relay.clone())).or_default();
+            used.sessions = used.sessions.saturating_add(row.counted.sessions);
+            used.bytes = used.bytes.saturating_add(row.counted.bytes);
+            used.traffic = used.traffic + row.cost;
+        }
         for ((day, _), tallies) in state.sessions.range((first, lowest())..) {
             for tally in tallies.iter().filter(|tally| !tally.path.is_empty()) {
-                for (relay, cost) in tally.path.iter().zip(prices::traffic(state, tally)) {
+                for relay in &tally.path {
+                    let used = relays.entry((*day, relay.clone())).or_default();
+                    used.told = used.told.saturating_add(tally.bytes());
+                }
+                for (relay, cost) in untold(state, *day, tally) {
                     let used = relays.entry((*day, relay.clone())).or_default();
                     used.sessions = used.sessions.saturating_add(tally.sessions + tally.failed);
                     used.bytes = used.bytes.saturating_add(tally.bytes());
@@ -487,19 +517,35 @@ impl<'a> Costs<'a> {
 
     /// Returns the cost of a flow's sessions: their traffic, and the share of each relay's machine
     /// that their bytes have of all that it carried.
-    fn of_flow(&self, day: u64, tallies: &[SessionTally]) -> Money {
-        let mut cost = Money::ZERO;
+    fn of_flow(&self, day: u64, flow: &FlowId, tallies: &[SessionTally]) -> Money {
+        let mut cost: Money = self.state.relayed.of_flow(day, flow).map(|row| row.cost).sum();
         for tally in tallies {
-            cost = cost + prices::traffic(self.state, tally).into_iter().sum();
+            cost = cost + untold(self.state, day, tally).map(|(_, cost)| cost).sum();
             for relay in &tally.path {
                 let Some(used) = self.relays.get(&(day, relay.clone())) else { continue };
-                let share = tally.bytes() as f64 / used.bytes.max(1) as f64;
-                let machine = Money::from_usd(used.machine.as_usd() * share.min(1.0));
+                // A relay's count may come later, or be lost.
+                let share = tally.bytes() as f64 / used.bytes.max(used.told).max(1) as f64;
+                let machine = Money::from_usd(used.machine.as_usd() * share);
                 cost = cost + machine.unwrap_or(Money::ZERO);
             }
         }
         cost
     }
+}
+
+/// Returns the relays of sessions' path that have no count of their own of that flow and day, with
+/// the cost of what they sent by what gateways told.
+fn untold<'a>(
+    state: &'a State,
+    day: u64,
+    tally: &'a SessionTally,
+) -> impl Iterator<Item = (&'a RelayId, Money)> {
+    let is_counted = move |relay: &RelayId| {
+        let row = state.relayed.get(day, &tally.flow, relay);
+        row.is_some_and(|row| row.counted.sessions > 0)
+    };
+    let all = tally.path.iter().zip(prices::traffic(state, tally));
+    all.filter(move |(relay, _)| !is_counted(relay))
 }
 
 #[cfg(test)]
@@ -635,6 +681,30 @@ mod tests {
         }
         // The plan of that day is forgotten, and later ones say nothing of it.
         assert_eq!(predicted(&bench), None);
+    }
+
+    #[test]
+    fn rate_tests_are_told_by_day() {
+        let mut bench = Bench::in_service();
+        bench.pass(60);
+        let of = |bench: &Bench, days| super::tests(bench.state(), bench.time(), days);
+        let [first] = &of(&bench, 1)[..] else { panic!("{:?}", of(&bench, 1)) };
+        let first = first.clone();
+        // Each test of the bench carries 250 MB; gateways pay nothing for theirs.
+        let bytes = first.bytes.unwrap();
+        assert!(bytes >= 2 * 250_000_000 && bytes % 250_000_000 == 0, "{first:?}");
+        assert!(first.cost > Money::ZERO);
+        assert_eq!(first.cost, spending(bench.state(), bench.time()).tests);
+        let restarted = super::tests(bench.restarted().state(), bench.time(), 1);
+        assert_eq!(restarted, std::slice::from_ref(&first));
+        bench.now += DAY_MS;
+        bench.pass(60);
+        assert!(of(&bench, 1).iter().all(|it| it.day == first.day + 1));
+        assert_eq!(of(&bench, 2)[0], first);
+        // The row of a program that did not count bytes.
+        let spent = Spent { test_bytes: None, ..bench.state().spent[&first.day].clone() };
+        bench.controller.apply(crate::record::Record::Spent(spent));
+        assert_eq!(of(&bench, 2)[0], DayTests { bytes: None, ..first });
     }
 
     #[test]

@@ -1,11 +1,23 @@
-//! The form of measurements that others made.
+//! The form of measurements that others made, and of bills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tradewind_units::SiteId;
+use tradewind_units::{HostId, Money, SiteId};
 
 /// Most measurements of one import. Chosen: a few hundred kilobytes; larger files come in parts.
 pub const MOST_IMPORTED: usize = 1000;
+
+/// The bill of a host for one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Billed {
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// The host; its relay has the same name.
+    pub host: HostId,
+    /// The dollars, of its machine and its traffic.
+    pub usd: Money,
+}
 
 /// A measurement of one leg that others made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -16,12 +16,17 @@
 //! | [`event`] | events, and what is decided on them |
 //! | [`controller`] | the state machine |
 //! | `enrolment` | how hosts join |
-//! | `operator` | what the operator declares |
+//! | [`operator`] | what the operator declares |
+//! | [`proxies`] | the proxies of gateways, and what is learned from them, as types |
+//! | [`learned`] | how destinations are learned, and become flows |
 //! | `reports` | what hosts report |
 //! | [`imported`] | the form of measurements that others made |
 //! | `import` | how these are taken in |
 //! | `sessions` | sessions that gateways report, added up by day |
+//! | [`relayed`] | what relays carried by their own counts, beside what gateways tell |
+//! | [`relayed_days`] | the rows of that, by day |
 //! | `usage` | the same by flow and hour |
+//! | [`history`] | the hours of one flow, and the forecast made of them |
 //! | [`forecast`] | forecasts of what flows carry, and their back-test |
 //! | [`demand`] | what a flow is expected to carry in a day: declared, or forecast |
 //! | [`packet_flow`] | packet flows: declared, planned, and what became of their packets |
@@ -32,17 +37,25 @@
 //! | `take_back` | paths that measure worse than predicted |
 //! | `watched` | the neighbours whose connections a host watches |
 //! | `planning` | the planning problem, and plans as records |
+//! | [`front`] | the plans of several budgets |
+//! | [`what_if`] | plans under changes that are only supposed |
 //! | `staleness` | why a new plan should be made |
 //! | `rollout` | how a plan is put into effect: make before break |
 //! | `prices` | what machines and traffic cost |
 //! | `predict` | predicted completion times of sessions |
+//! | [`settings`] | the operator's settings |
+//! | [`jumpstart`] | which hosts learn initial windows, and what that gains |
+//! | [`learner`] | what learners report |
+//! | `learner_reports` | how that is taken in, and added up by day |
 //! | `money` | machines metered, the alarm and the stop of the budget |
+//! | [`billed`] | bills of clouds, imported by day and host |
 //! | [`gain`] | what the overlay gains, and what it costs |
 //! | `documents` | what each host should run |
 //! | [`explain`] | why a flow takes its path, and not another |
 //! | `index` | what is looked up at each report |
 //! | `draft` | the records of a decision while they are made |
 
+pub mod billed;
 pub mod ceiling;
 pub mod controller;
 pub mod demand;
@@ -52,26 +65,36 @@ mod enrolment;
 pub mod event;
 pub mod explain;
 pub mod forecast;
+pub mod front;
 pub mod gain;
+pub mod history;
 mod import;
 pub mod imported;
 mod index;
 pub mod invite;
+pub mod jumpstart;
 pub mod knowledge;
+pub mod learned;
+pub mod learner;
+mod learner_reports;
 pub mod message;
 mod money;
-mod operator;
+pub mod operator;
 pub mod packet_flow;
 mod packets;
 mod passive;
 mod planning;
 mod predict;
 mod prices;
+pub mod proxies;
 pub mod record;
+pub mod relayed;
+pub mod relayed_days;
 mod reports;
 mod rollout;
 pub mod schedule;
 mod sessions;
+pub mod settings;
 mod staleness;
 pub mod state;
 mod take_back;
@@ -79,10 +102,11 @@ mod take_back;
 mod testing;
 mod usage;
 mod watched;
+pub mod what_if;
 
 pub use ceiling::Ceiling;
 pub use controller::{Answer, Controller, Decision, Event, Keys, Refusal};
-pub use event::SettingsRequest;
+pub use event::{JumpstartRequest, SettingsRequest};
 pub use invite::{Invite, InviteSecret};
 pub use record::Record;
 pub use state::State;

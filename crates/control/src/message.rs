@@ -12,6 +12,8 @@
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`]. Readers ignore unknown fields, so that
 //! agents of the release before work with the controller of this one, and the reverse.
 
+mod sessions;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -23,10 +25,11 @@ use serde::{Deserialize, Serialize};
 use tradewind_config::Kind;
 use tradewind_grant::signing::SIGNATURE_BYTES;
 use tradewind_grant::{IdentitySigner, PublicIdentity};
-use tradewind_units::{Duration, FlowId, HostId, RelayId, SiteId};
+use tradewind_units::{Duration, HostId, SiteId};
 
+pub use self::sessions::{Arm, FlowHour, LearnedHour, RelayTally, SessionBatch, SessionTally};
 use crate::invite::InviteSecret;
-use crate::packet_flow::PacketTally;
+use crate::learner::LearnerReport;
 use crate::record::Role;
 
 /// The version of all messages: raised when a field changes its meaning or is removed.
@@ -35,6 +38,16 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// do not know: raised when documents begin to have another key. Agents state theirs, and documents
 /// for older ones are without it.
 pub const CONFIG_VERSION: u32 = 2;
+/// The first [`CONFIG_VERSION`] of agents that take a gateway's `access_log`, which tells them its
+/// sessions, and its `control_share`.
+pub const TELLS_SESSIONS: u32 = 1;
+/// The first of agents that tell the sessions of a gateway's proxies.
+pub const OFFERS_PROXIES: u32 = 2;
+/// The first of agents that run packet planes.
+pub const CARRIES_PACKETS: u32 = 2;
+/// The first of agents that report what processes with a `[jumpstart]` learn, and that take its
+/// `socket`.
+pub const LEARNS: u32 = 2;
 /// The time after which a long poll without news is answered. Chosen: below the idle timeout of
 /// common firewalls and proxies (60 s).
 pub const LONG_POLL: Duration = Duration::from_secs(25);
@@ -139,6 +152,15 @@ pub struct Document {
 /// which the agent listens.
 pub const SESSIONS_SOCKET: &str = "sessions.sock";
 
+/// The folder, in the working directory of processes, of their learners' control sockets.
+pub const LEARNERS_FOLDER: &str = "learners";
+
+/// Returns the control socket of the learner inside a process, in its working directory.
+#[must_use]
+pub fn learner_socket(process: &str) -> String {
+    format!("{LEARNERS_FOLDER}/{process}.sock")
+}
+
 /// A neighbour whose connections an agent watches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Watched {
@@ -232,125 +254,9 @@ pub struct Report {
     /// The figures of connections to neighbours since the last acknowledged report.
     #[serde(default)]
     pub passive: Vec<PassiveLeg>,
-}
-
-/// Sessions that ended, and packets, tallied. Repeated with the same numbers until a report is
-/// acknowledged, so that each session and packet counts once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SessionBatch {
-    /// A random number that an agent draws when it starts.
-    pub run: u64,
-    /// The number of the batch within that run, from 1.
-    pub number: u64,
-    /// The tallies.
-    pub tallies: Vec<SessionTally>,
-    /// The same sessions by flow and hour; none from agents that do not tell.
+    /// The learners of initial windows inside processes.
     #[serde(default)]
-    pub hours: Vec<FlowHour>,
-    /// The packets of packet flows since the batch before.
-    #[serde(default)]
-    pub packets: Vec<PacketTally>,
-}
-
-/// The sessions of one flow that ended in one hour.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowHour {
-    /// The flow.
-    pub flow: FlowId,
-    /// The hour, in hours since the Unix epoch (UTC), by the agent's clock.
-    pub hour: u64,
-    /// Sessions, whether or not they ended in order.
-    pub sessions: u64,
-    /// Bytes of all of them, both ways.
-    pub bytes: u64,
-    /// The most of them that were open at the same time.
-    pub concurrent: u64,
-}
-
-/// The path that sessions were to take. It is an arm of a comparison: a session counts in its arm
-/// whatever path it takes in the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Arm {
-    /// The path that the plan gives, over relays; directly only after that failed.
-    Overlay,
-    /// Drawn by lot to go direct although the plan gives relays: the control arm. Over relays only
-    /// after that failed.
-    Control,
-    /// Anything else: flows that go direct by plan, and sessions whose first path was known to be
-    /// down.
-    Other,
-}
-
-/// The sessions of one flow, path, arm and size class. Times are summed by their logarithms, of
-/// which geometric means and their intervals follow; sums of several tallies add up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SessionTally {
-    /// The flow.
-    pub flow: FlowId,
-    /// The names of the path's relays, in order; empty: direct.
-    pub path: Vec<RelayId>,
-    /// The arm.
-    pub arm: Arm,
-    /// The size class: the binary logarithm, rounded down, of the bytes carried both ways.
-    pub size_class: u8,
-    /// Sessions that ended in order, which the times below are of.
-    pub sessions: u64,
-    /// Sessions that did not.
-    pub failed: u64,
-    /// Bytes of all of them away from the application.
-    pub bytes_up: u64,
-    /// Bytes of all of them towards the application.
-    pub bytes_down: u64,
-    /// Sum of the completion times, in seconds.
-    pub seconds: f64,
-    /// Sum of the natural logarithms of the completion times in seconds.
-    pub log_seconds: f64,
-    /// Sum of the squares of those logarithms.
-    pub log_seconds_squared: f64,
-}
-
-impl SessionTally {
-    /// Returns what tallies that add up have in common, the flow aside.
-    #[must_use]
-    pub fn key(&self) -> (Arm, u8, &[RelayId]) {
-        (self.arm, self.size_class, &self.path)
-    }
-
-    /// Creates a tally of no sessions.
-    #[must_use]
-    pub const fn new(flow: FlowId, path: Vec<RelayId>, arm: Arm, size_class: u8) -> Self {
-        Self {
-            flow,
-            path,
-            arm,
-            size_class,
-            sessions: 0,
-            failed: 0,
-            bytes_up: 0,
-            bytes_down: 0,
-            seconds: 0.0,
-            log_seconds: 0.0,
-            log_seconds_squared: 0.0,
-        }
-    }
-
-    /// Adds the sums of another tally.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.sessions = self.sessions.saturating_add(other.sessions);
-        self.failed = self.failed.saturating_add(other.failed);
-        self.bytes_up = self.bytes_up.saturating_add(other.bytes_up);
-        self.bytes_down = self.bytes_down.saturating_add(other.bytes_down);
-        self.seconds += other.seconds;
-        self.log_seconds += other.log_seconds;
-        self.log_seconds_squared += other.log_seconds_squared;
-    }
-
-    /// Returns the bytes that all sessions carried, both ways.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes_up.saturating_add(self.bytes_down)
-    }
+    pub learners: Vec<LearnerReport>,
 }
 
 /// The figures of a host's connections to a neighbour, by `TCP_INFO`, at no cost.

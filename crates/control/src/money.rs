@@ -14,6 +14,11 @@ use crate::state::State;
 /// [`Money`] can be.
 const MOST_USD: f64 = 1e8;
 
+/// Returns the most that a sum of a day counts for.
+pub(crate) fn most() -> Money {
+    Money::from_usd(MOST_USD).unwrap_or_default()
+}
+
 /// Counts the time of machines since it was counted last. Those that run relays now are taken to
 /// have run them all that time; the caller counts each minute.
 pub(crate) fn meter(draft: &mut Draft) {
@@ -55,24 +60,35 @@ fn counted(mut spent: Spent, running: &[Host], end: u64) -> Spent {
     spent
 }
 
-/// Adds the cost of sessions' traffic and of rate tests to what today has cost.
-pub(crate) fn charge(
-    state: &State,
-    now: u64,
-    [traffic, tests]: [Money; 2],
-    records: &mut Vec<Record>,
-) {
-    if traffic == Money::ZERO && tests == Money::ZERO {
+/// The traffic that a report tells of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traffic {
+    /// The cost of sessions' traffic.
+    pub(crate) sessions: Money,
+    /// The cost of rate tests.
+    pub(crate) tests: Money,
+    /// The bytes of rate tests.
+    pub(crate) test_bytes: u64,
+}
+
+/// Adds the traffic of sessions and of rate tests to what today has cost.
+pub(crate) fn charge(state: &State, now: u64, carried: Traffic, records: &mut Vec<Record>) {
+    let Traffic { sessions, tests, test_bytes } = carried;
+    if sessions == Money::ZERO && tests == Money::ZERO && test_bytes == 0 {
         return;
     }
     let day = now / DAY_MS;
     let before = state.spent.get(&day).cloned();
     let before = before.unwrap_or(Spent { day, until_unix_ms: now, ..Spent::default() });
-    let most = Money::from_usd(MOST_USD).unwrap_or_default();
-    let (traffic, tests) = (before.traffic + traffic, before.tests + tests);
+    let most = most();
+    let (traffic, tests) = (before.traffic + sessions, before.tests + tests);
+    // A day that began under an older program has no whole sum.
+    let is_known = before.test_bytes.is_some() || before.tests == Money::ZERO;
+    let bytes = before.test_bytes.unwrap_or(0).saturating_add(test_bytes);
     records.push(Record::Spent(Spent {
         traffic: traffic.min(most),
         tests: tests.min(most),
+        test_bytes: is_known.then_some(bytes),
         ..before
     }));
 }

@@ -1,19 +1,40 @@
 //! Settings that the operator declares: flows, budget, mode, and hosts out of service.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use tradewind_grant::Destination;
 use tradewind_plan::packets::MOST_PACKET_FLOWS;
-use tradewind_units::{Bytes, FlowId, HostId};
+use tradewind_units::{Bytes, FlowId, HostId, SiteId};
 
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
 use crate::event::{Answer, Keys, Refusal, SettingsRequest};
+use crate::jumpstart;
 use crate::packet_flow::PacketFlowRecord;
+use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Host, Mode, Record, Settings, Spent};
+use crate::state::State;
+
+/// The first port that is given to a flow which names none. Chosen: below the ports that Linux
+/// gives to connections.
+const FIRST_PORT: u16 = 15_000;
 
 /// Adds a flow, or replaces the one of the same name.
 pub(crate) fn add_flow(
     draft: &mut Draft,
     flow: &FlowRecord,
+    keys: &Keys,
+) -> Result<Answer, Refusal> {
+    declare(draft, flow, OPERATOR, keys)
+}
+
+/// Adds a flow by whom it is.
+pub(crate) fn declare(
+    draft: &mut Draft,
+    flow: &FlowRecord,
+    by: &str,
     keys: &Keys,
 ) -> Result<Answer, Refusal> {
     check_flow(draft, flow)?;
@@ -25,9 +46,15 @@ pub(crate) fn add_flow(
         flow.per_day.as_gb(),
         flow.listen
     );
+    let ends = |flow: &FlowRecord| (flow.from.clone(), flow.to.clone(), flow.to_site.clone());
+    let before = draft.state.flows.get(&flow.id);
+    if before.is_some_and(|before| ends(before) != ends(flow)) {
+        // Between other ends it is another flow, whose hours tell nothing of this one.
+        draft.push(Record::FlowRemoved { flow: flow.id.clone() });
+    }
     draft.push(Record::Flow(flow.clone()));
     documents::check_grant(draft, &flow.from, keys)?;
-    draft.audit(OPERATOR, action);
+    draft.audit(by, action);
     Ok(Answer::Done)
 }
 
@@ -47,6 +74,9 @@ fn check_flow(draft: &Draft, flow: &FlowRecord) -> Result<(), Refusal> {
     if flow.listen.port() == 0 {
         return invalid("its gateway needs a port to listen on");
     }
+    if documents::OWN_PORTS.contains(&flow.listen.port()) {
+        return invalid("its port is that of the metrics of relays and gateways");
+    }
     if draft.state.packet_flows.contains_key(&flow.id) {
         return invalid("a packet flow has this name");
     }
@@ -58,6 +88,10 @@ fn check_flow(draft: &Draft, flow: &FlowRecord) -> Result<(), Refusal> {
             other.id,
             flow.listen.port()
         ));
+    }
+    let mut proxies = draft.state.proxies.get(&flow.from).into_iter().flat_map(Proxies::addresses);
+    if let Some((kind, _)) = proxies.find(|(_, at)| at.port() == flow.listen.port()) {
+        return invalid(&format!("the {kind} proxy of its site has port {}", flow.listen.port()));
     }
     Ok(())
 }
@@ -115,6 +149,33 @@ fn check_beside_others(draft: &Draft, flow: &PacketFlowRecord) -> Result<(), Str
     }
 }
 
+/// Returns an address on loopback with a port that no flow and no proxy of a site has.
+///
+/// # Errors
+/// When there is none.
+pub fn free_listen(state: &State, from: &SiteId) -> Result<SocketAddr, Refusal> {
+    let flows = state.index.flows_from(from).filter_map(|id| state.flows.get(id));
+    let proxies = state.proxies.get(from).into_iter().flat_map(Proxies::addresses);
+    let used = flows.map(|flow| flow.listen.port()).chain(proxies.map(|(_, at)| at.port()));
+    let used: BTreeSet<u16> = used.collect();
+    let free = (FIRST_PORT..=u16::MAX).find(|port| !used.contains(port));
+    let none = || Refusal::Invalid("listen: no port is left at this site; name one".to_owned());
+    Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), free.ok_or_else(none)?))
+}
+
+/// Returns a site that is named after the host of a destination.
+///
+/// # Errors
+/// When that is no name of a site.
+pub fn site_of(to: &Destination) -> Result<SiteId, Refusal> {
+    let host = match to {
+        Destination::Address(address) => address.ip().to_string(),
+        Destination::Name { name, .. } => name.to_string(),
+    };
+    let named = host.parse();
+    named.map_err(|_| Refusal::Invalid(format!("to_site: expected a name for the place of {to}")))
+}
+
 /// Removes a flow or packet flow.
 pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Refusal> {
     let state = &draft.state;
@@ -133,19 +194,24 @@ pub(crate) fn change_settings(
 ) -> Result<Answer, Refusal> {
     const MOST_CONTROL: f64 = 0.5;
     let invalid = |problem: &str| Err(Refusal::Invalid(problem.to_owned()));
-    let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share } = *request;
+    let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share, .. } = *request;
     if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
         return invalid("the share that raises an alarm is 0 to 1");
     }
     if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
         return invalid("the control arm is at most half of all sessions");
     }
+    let jumpstart =
+        request.jumpstart.as_ref().map(|request| jumpstart::changed(&draft.state, request));
+    let jumpstart = jumpstart.transpose()?;
+    let has_jumpstart = jumpstart.is_some();
     let known = draft.state.settings.clone();
     draft.push(Record::Settings(Settings {
         budget_usd_per_day: budget_usd_per_day.unwrap_or(known.budget_usd_per_day),
         alarm_share: alarm_share.or(known.alarm_share),
         mode: mode.unwrap_or(known.mode),
         control_share: control_share.unwrap_or(known.control_share),
+        jumpstart: jumpstart.unwrap_or(known.jumpstart),
     }));
     // What was said of the budget before says nothing of this one.
     if (budget_usd_per_day.is_some() || alarm_share.is_some())
@@ -168,6 +234,9 @@ pub(crate) fn change_settings(
     }
     if let Some(share) = control_share {
         draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
+    }
+    if has_jumpstart {
+        draft.audit(OPERATOR, format!("jump-start is {}", draft.state.settings.jumpstart));
     }
     Ok(Answer::Done)
 }

@@ -42,6 +42,16 @@ pub struct PacketFlowRecord {
 }
 
 impl PacketFlowRecord {
+    /// Returns whether another declaration is of a flow between the same addresses, which goes on
+    /// with its path while a plan is made for what has changed.
+    #[must_use]
+    pub fn has_ends_of(&self, other: &Self) -> bool {
+        let ends = |flow: &Self| {
+            (flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.to, flow.listen)
+        };
+        ends(self) == ends(other)
+    }
+
     /// Returns the rate at which it sends.
     #[must_use]
     pub fn rate(&self) -> Bandwidth {

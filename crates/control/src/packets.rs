@@ -15,15 +15,13 @@ use tradewind_plan::{Inputs, PacketPlan, Plan};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, one_line};
 
 use crate::draft::DAY_MS;
-use crate::message::SessionBatch;
+use crate::message::{CARRIES_PACKETS, SessionBatch};
+use crate::money;
 use crate::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord, PacketTally, PlannedPackets};
 use crate::record::{Host, PlanRecord, Record, Role};
 use crate::sessions::MOST_COUNT;
 use crate::state::State;
 
-/// The first [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of agents whose hosts take part in
-/// packet flows.
-pub(crate) const CARRIES_PACKETS: u32 = 2;
 /// The time that costs are for: flows send all day.
 const DAY: Duration = Duration::from_secs(86_400);
 const HOURS: u32 = 24;
@@ -33,8 +31,12 @@ const LOSS_DAYS: u64 = 2;
 const LOSS_PACKETS: u64 = 10_000;
 /// Longest service and reason that are kept. Chosen: far longer than a gateway's.
 const LONGEST_TEXT: usize = 200;
-/// Highest price of a GB that relays can have been configured with, in dollars.
-const MOST_USD_PER_GB: f64 = 100.0;
+/// Highest price of a GB that relays can have been told, in dollars. Chosen: several times the
+/// dearest of the catalogue.
+const MOST_USD_PER_GB: f64 = 1.0;
+/// The most bytes that relays send for one of a flow, headers and repair packets included. Chosen:
+/// small packets over several relays.
+const MOST_COPIES: f64 = 16.0;
 
 /// Returns the host whose gateway delivers a packet flow: the first one of its site that can.
 pub(crate) fn receiver<'a>(state: &'a State, flow: &PacketFlowRecord) -> Option<&'a Host> {
@@ -217,11 +219,15 @@ pub(crate) fn take(
             |flow: &&PacketFlowRecord| flow.from == *site && flow.listen == tally.listen;
         let Some(flow) = state.packet_flows.values().find(is_its_own) else { continue };
         let before = sums.get(&flow.id).or_else(|| state.packets.get(&(day, flow.id.clone())));
-        let counts = before.map(|before| before.counts).unwrap_or_default().plus(tally.counts);
+        let before = before.map(|before| before.counts).unwrap_or_default();
+        // A gateway's word costs no more than the flow as it was declared can.
+        let left = most_of_day(flow).checked_sub(before.usd).unwrap_or_default();
+        let usd = tally.counts.usd.min(left);
+        let counts = before.plus(PacketCounts { usd, ..tally.counts });
         if counts.largest() > MOST_COUNT {
             continue;
         }
-        cost = cost.saturating_add(tally.counts.usd);
+        cost = cost.saturating_add(usd);
         let PacketTally { service, why, .. } = tally;
         let [service, why] = [service, why].map(|text| one_line(text, LONGEST_TEXT));
         let packets = DayPackets { flow: flow.id.clone(), day, service, why, counts };
@@ -229,6 +235,12 @@ pub(crate) fn take(
     }
     records.extend(sums.into_values().map(Record::Packets));
     cost
+}
+
+/// Returns the most that a flow's packets may cost in a day.
+fn most_of_day(flow: &PacketFlowRecord) -> Money {
+    let bytes = flow.packets_per_second * flow.packet.as_u64() as f64 * DAY.as_secs_f64();
+    Money::from_usd(bytes / 1e9 * MOST_COPIES * MOST_USD_PER_GB).unwrap_or(money::most())
 }
 
 /// Returns whether relays may have sent so much at that price.

@@ -36,25 +36,50 @@ pub(crate) const HYSTERESIS: f64 = 0.05;
 /// Returns the planning problem of the streams of the state now, without paths that were taken
 /// back, and without the part of the budget that is reserved for packet flows.
 pub(crate) fn problem(state: &State, time: Timestamp) -> Result<Problem, Refusal> {
+    supposed(state, time, |_| true, |_| Ok(()))
+}
+
+/// Returns the same of some relay hosts alone, and with inputs that `change` makes others.
+pub(crate) fn supposed(
+    state: &State,
+    time: Timestamp,
+    is_used: impl Fn(&Host) -> bool,
+    change: impl FnOnce(&mut Inputs) -> Result<(), Refusal>,
+) -> Result<Problem, Refusal> {
     let now = unix_ms(time);
-    let mut inputs = inputs_now(state, time)?;
-    let has_packets = !state.packet_flows.is_empty();
-    if has_packets {
-        let reserved = packets::plan(state, now, &inputs, None).plan.cost;
-        inputs.budget = inputs.budget.checked_sub(reserved).unwrap_or_default();
-    } else {
+    let mut inputs = inputs_now(state, time, is_used)?;
+    change(&mut inputs)?;
+    if state.packet_flows.is_empty() {
         check_flows(state.flows.len(), &inputs)?;
     }
+    inputs.budget = inputs.budget.checked_sub(reserved_of(state, now, &inputs)).unwrap_or_default();
     take_back::exclude(state, now, &mut inputs.flows, &mut inputs.legs);
     let is_of_packets = inputs.flows.is_empty();
     let made = if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
     made.map_err(|error| Refusal::Conflict(error.to_string()))
 }
 
-/// Returns the inputs of the planner now.
-fn inputs_now(state: &State, time: Timestamp) -> Result<Inputs, Refusal> {
+/// Returns the part of a day's budget that is reserved for packet flows now.
+pub(crate) fn reserved(state: &State, time: Timestamp) -> Result<Money, Refusal> {
+    Ok(reserved_of(state, unix_ms(time), &inputs_now(state, time, |_| true)?))
+}
+
+fn reserved_of(state: &State, now: u64, inputs: &Inputs) -> Money {
+    if state.packet_flows.is_empty() {
+        return Money::ZERO;
+    }
+    packets::plan(state, now, inputs, None).plan.cost
+}
+
+/// Returns the inputs of the planner now, with those of the relay hosts that are to be used.
+fn inputs_now(
+    state: &State,
+    time: Timestamp,
+    is_used: impl Fn(&Host) -> bool,
+) -> Result<Inputs, Refusal> {
     let flows: Vec<&FlowRecord> = state.flows.values().collect();
-    inputs(state, time, state.relay_hosts(unix_ms(time)), &flows)
+    let hosts = state.relay_hosts(unix_ms(time)).filter(|host| is_used(host));
+    inputs(state, time, hosts, &flows)
 }
 
 /// Refuses a problem without flows of streams.
@@ -160,8 +185,8 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
     }
     let mut packets = PlannedPackets::default();
     if !draft.state.packet_flows.is_empty() {
-        packets =
-            packets::plan(&draft.state, now, &inputs_now(&draft.state, draft.time)?, Some(plan));
+        let inputs = inputs_now(&draft.state, draft.time, |_| true)?;
+        packets = packets::plan(&draft.state, now, &inputs, Some(plan));
     }
     let hosts = hosts(&draft.state, now, plan, &packets.plan)?;
     let plan = named_by_hosts(plan, &hosts);
@@ -191,6 +216,7 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
         known_legs: known,
         budget: Some(budget),
         packets: Box::new(packets),
+        paths_since: BTreeMap::new(),
     };
     record.rests_on = rests_on(now, &record);
     draft.push(Record::Plan(record));

@@ -68,7 +68,7 @@ pub(crate) fn test_traffic(from: &Role, to: &SiteId, bytes: u64) -> Money {
 
 /// Returns the cost of bytes from a region to another one, or to the Internet. A region without a
 /// price costs as much as in CP.
-fn cost(from: Option<&RegionId>, to: Option<&RegionId>, bytes: u64) -> Money {
+pub(crate) fn cost(from: Option<&RegionId>, to: Option<&RegionId>, bytes: u64) -> Money {
     let to = to.map_or(Egress::Internet, Egress::Region);
     let flat = Prices::cloudpilot();
     let price = from.and_then(|from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok()));

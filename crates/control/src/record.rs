@@ -4,6 +4,9 @@
 //! Some are kept in the store, others only in memory ([`Record::is_kept`]): what agents report
 //! again anyway.
 
+mod day_relayed;
+mod taken_back;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,16 +15,21 @@ use serde::{Deserialize, Serialize};
 use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_plan::Plan;
-use tradewind_units::{
-    Bytes, FlowId, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId,
-};
+use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
+
+pub use crate::settings::{JumpstartSettings, Mode, Settings};
+pub use day_relayed::{Carried, DayRelayed};
+pub use taken_back::{MisledLeg, TakenBack, TakenPath};
 
 use crate::demand::Demand;
+use crate::imported::Billed;
 use crate::invite::InviteHash;
+use crate::learner::{DayJumps, HostLearners};
 use crate::message::{
     Document, DocumentVersion, Probe, ProcessStatus, RefusedDocument, SessionTally,
 };
 use crate::packet_flow::{DayPackets, PacketFlowRecord, PlannedPackets};
+use crate::proxies::{LearnedFlow, Proxies};
 
 /// The role of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,12 +104,34 @@ pub enum Record {
     Batch(BatchTaken),
     /// The sessions of one day, flow, arm, size class and path, by all of these.
     Sessions(DaySessions),
+    /// The sessions of one day, flow and relay, as both sides tell them, by all of these.
+    Relayed(DayRelayed),
+    /// The proxies of a site's gateways, by the site.
+    Proxies(Proxies),
+    /// Proxies that are no more.
+    ProxiesRemoved {
+        /// The site.
+        site: SiteId,
+    },
+    /// A destination that a gateway has learned, by its name.
+    Learned(LearnedFlow),
+    /// A learned destination that is known no more.
+    LearnedForgotten {
+        /// The site of its gateway.
+        from: SiteId,
+        /// Its name.
+        flow: FlowId,
+    },
     /// The usage of a flow in the hours of one day, by the flow and the day.
     Usage(DayUsage),
     /// The packets of one day and packet flow, by both.
     Packets(DayPackets),
     /// The money of one day, by the day.
     Spent(Spent),
+    /// The bill of a host for one day, by both.
+    Billed(Billed),
+    /// The ended connections of one host and day, by both.
+    Jumps(DayJumps),
     /// The paths that were taken back from a flow, by the flow.
     TakenBack(TakenBack),
     /// A doubt in a leg's rate, by the leg's ends. Not kept.
@@ -110,6 +140,8 @@ pub enum Record {
     Window(Window),
     /// The last report of a host, by the host's name. Not kept.
     Seen(Seen),
+    /// The learners of a host, by the host's name. Not kept.
+    Learners(HostLearners),
     /// A probe that a host runs, by its number; `None` once it has ended. Not kept.
     Probing(Probing),
     /// The time for which the controller has watched its hosts; there is one. Not kept.
@@ -122,7 +154,12 @@ impl Record {
     pub const fn is_kept(&self) -> bool {
         !matches!(
             self,
-            Self::Doubt(_) | Self::Window(_) | Self::Seen(_) | Self::Probing(_) | Self::Watching(_)
+            Self::Doubt(_)
+                | Self::Window(_)
+                | Self::Seen(_)
+                | Self::Learners(_)
+                | Self::Probing(_)
+                | Self::Watching(_)
         )
     }
 }
@@ -144,47 +181,6 @@ impl Default for Counters {
     fn default() -> Self {
         Self { epoch: 1, next_plan: 1, next_audit: 1, next_version: 1 }
     }
-}
-
-/// The operator's settings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// The most that relays and their traffic may cost in a day.
-    pub budget_usd_per_day: Money,
-    /// Share of the budget whose use raises an alarm.
-    pub alarm_share: Option<f64>,
-    /// The one who applies plans.
-    pub mode: Mode,
-    /// Share of sessions with a path over relays that go direct, by lot, to measure the gain.
-    #[serde(default = "default_control_share")]
-    pub control_share: Ratio,
-}
-
-/// Returns the default share of the control arm. Chosen: the gain of 50 sessions is measured by
-/// one that goes without.
-fn default_control_share() -> Ratio {
-    Ratio::new(0.02).expect("a share")
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            budget_usd_per_day: Money::ZERO,
-            alarm_share: None,
-            mode: Mode::Suggest,
-            control_share: default_control_share(),
-        }
-    }
-}
-
-/// The one who applies plans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// The operator.
-    Suggest,
-    /// The controller.
-    Auto,
 }
 
 /// An invite.
@@ -278,6 +274,10 @@ pub struct PlanRecord {
     /// Its packet flows.
     #[serde(default)]
     pub packets: Box<PlannedPackets>,
+    /// Time since when each flow has its path, in milliseconds since the Unix epoch, once the plan
+    /// is in effect: a plan before that gave the same path counts as well.
+    #[serde(default)]
+    pub paths_since: BTreeMap<FlowId, u64>,
 }
 
 impl PlanRecord {
@@ -488,6 +488,9 @@ pub struct Spent {
     /// The cost of what relays sent in rate tests.
     #[serde(default)]
     pub tests: Money,
+    /// The bytes that rate tests carried; absent where rows of older programs do not tell.
+    #[serde(default)]
+    pub test_bytes: Option<u64>,
     /// True while machines are counted on this day.
     #[serde(default)]
     pub is_metering: bool,
@@ -541,60 +544,4 @@ pub struct Window {
     pub finding: String,
     /// The sessions of the last of those.
     pub judged: Vec<SessionTally>,
-}
-
-/// The paths that were taken back from a flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TakenBack {
-    /// The flow.
-    pub flow: FlowId,
-    /// The paths.
-    pub paths: Vec<TakenPath>,
-}
-
-/// A path that measured worse than predicted, and was taken back from a flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TakenPath {
-    /// Its relays.
-    pub path: Vec<RelayId>,
-    /// Its legs, whose rates misled.
-    pub legs: Vec<MisledLeg>,
-    /// Time when it was taken back, in milliseconds since the Unix epoch.
-    pub since_unix_ms: u64,
-    /// Time until which it is not proposed again, in milliseconds since the Unix epoch, unless a
-    /// leg is found to be slower before.
-    pub until_unix_ms: u64,
-    /// The finding, in one line.
-    pub finding: String,
-    /// The sessions over it that the finding is of, by size class.
-    #[serde(default)]
-    pub sessions: Vec<SessionTally>,
-    /// The direct sessions of the days that were known by then, which do not count below, by size
-    /// class.
-    #[serde(default)]
-    pub direct_before: Vec<SessionTally>,
-    /// Time when direct sessions proved to be no faster, in milliseconds since the Unix epoch, if
-    /// they did: the flow has the path again.
-    #[serde(default)]
-    pub excused_unix_ms: Option<u64>,
-}
-
-impl TakenPath {
-    /// Returns the time until which the flow does not have the path, in milliseconds since the Unix
-    /// epoch.
-    #[must_use]
-    pub fn end_unix_ms(&self) -> u64 {
-        self.excused_unix_ms.unwrap_or(self.until_unix_ms)
-    }
-}
-
-/// A leg whose rate misled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MisledLeg {
-    /// The sender.
-    pub source: SiteId,
-    /// The receiver.
-    pub destination: SiteId,
-    /// The rate, in Mbit/s; absent if it was an estimate.
-    pub rate_mbps: Option<f64>,
 }

@@ -12,9 +12,13 @@ use crate::message::{
     Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessStatus, RefusedDocument, Report,
     ReportAnswer, SCHEMA_VERSION,
 };
+use crate::money::{self, Traffic};
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
-use crate::{money, packets, passive, prices, schedule, sessions, take_back, usage};
+use crate::{
+    learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, take_back,
+    usage,
+};
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
 const MOST_TEST_BYTES: u64 = 75_000_000_000;
@@ -41,8 +45,15 @@ pub(crate) fn report(
         let config_version = report.config_version;
         records.push(Record::Host(Host { config_version, ..host.clone() }));
     }
-    let mut measured =
-        Measured { state, host, now, legs: Vec::new(), tests: Vec::new(), cost: Money::ZERO };
+    let mut measured = Measured {
+        state,
+        host,
+        now,
+        legs: Vec::new(),
+        tests: Vec::new(),
+        cost: Money::ZERO,
+        bytes: 0,
+    };
     let mut ended = Vec::new();
     for result in &report.results {
         let Some(probing) = state.probing.get(&result.id) else { continue };
@@ -57,18 +68,24 @@ pub(crate) fn report(
     records.extend(measured.legs.into_iter().map(Record::Measurement));
     records.extend(measured.tests.into_iter().map(Record::RateTest));
     passive::take(state, now, host, &report.passive, &mut records);
+    learner_reports::take(state, now, host, &report.learners, &mut records);
     let end = |id: &u64| Record::Probing(Probing { id: *id, host: host.id.clone(), probe: None });
     records.extend(ended.iter().map(end));
-    let mut traffic = Money::ZERO;
+    let mut sessions_cost = Money::ZERO;
     if let Some(batch) = &report.sessions
         && let Some(tallies) = sessions::new_tallies(state, host, batch)
     {
-        traffic = sessions::take(state, now, host, batch, &tallies, &mut records);
-        traffic = traffic + packets::take(state, now, host, batch, &mut records);
+        sessions_cost = sessions::take(state, now, host, batch, &tallies, &mut records);
+        sessions_cost = sessions_cost + packets::take(state, now, host, batch, &mut records);
+        sessions_cost = sessions_cost + relayed::take(state, now, host, batch, &mut records);
+        records.extend(relayed::told(state, now, &tallies));
         records.extend(usage::take(state, now, batch, &tallies));
+        learned::take(state, now, host, batch, &mut records);
         records.extend(take_back::windows(state, now, &tallies));
     }
-    money::charge(state, now, [traffic, measured.cost], &mut records);
+    let carried =
+        Traffic { sessions: sessions_cost, tests: measured.cost, test_bytes: measured.bytes };
+    money::charge(state, now, carried, &mut records);
     let probings = schedule::probes(state, now, host, &records);
     let probes = probings.iter().filter_map(|probing| probing.probe.clone());
     let probes = probes.map(|(probe, _)| probe).collect();
@@ -121,6 +138,7 @@ struct Measured<'a> {
     tests: Vec<RateTest>,
     /// The cost of their traffic.
     cost: Money,
+    bytes: u64,
 }
 
 impl Measured<'_> {
@@ -165,6 +183,7 @@ impl Measured<'_> {
 
     /// Counts the bytes of a rate test to those of the day.
     fn count(&mut self, source: SiteId, destination: SiteId, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
         let new = self.tests.iter().map(|test| test.bytes_of_day).max().unwrap_or(0);
         let before = schedule::bytes_of_day(self.state, self.now).max(new);
         let bytes_of_day = before.saturating_add(bytes);

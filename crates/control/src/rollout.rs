@@ -5,14 +5,19 @@
 //! for the sessions that began over them. So a gateway never has a path over a relay that does not
 //! allow it, and no session ends because its flow moves.
 
-use tradewind_units::{Duration, HostId, Money};
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, HostId, Money, RelayId};
 
 use crate::draft::{CONTROLLER, Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
 use crate::message::{Document, ProcessState};
 use crate::money;
 use crate::planning::{obstacle, reason_to_apply};
-use crate::record::{Host, Mode, Record, RetiringPlan, Role, Rollout, Step, Watching};
+use crate::record::{
+    FlowRecord, Host, Mode, PlanRecord, Record, RetiringPlan, Role, Rollout, Step, Watching,
+};
+use crate::relayed;
 use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
 
@@ -89,6 +94,29 @@ fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
     let surplus = retiring.len().saturating_sub(MOST_RETIRING);
     retiring.drain(..surplus);
     draft.push(Record::Rollout(Rollout { from, to, step, since_unix_ms, retiring }));
+    if let Some(plan) = to.filter(|_| step == Step::Done).and_then(|to| dated(draft, from, to)) {
+        draft.push(Record::Plan(plan));
+    }
+}
+
+/// Returns a plan that is in effect from now on, with the times since when its flows have their
+/// paths: the plan before may have given them the same.
+fn dated(draft: &Draft, from: Option<u64>, to: u64) -> Option<PlanRecord> {
+    let plan = draft.state.plans.get(&to)?;
+    let before = from.and_then(|from| draft.state.plans.get(&from));
+    let known: BTreeMap<_, _> = before
+        .into_iter()
+        .flat_map(PlanRecord::paths)
+        .map(|(flow, path)| (&flow.id, (&flow.from, &flow.to, path)))
+        .collect();
+    let now = draft.now();
+    let since = |(flow, path): (&FlowRecord, &[RelayId])| {
+        let is_same = known.get(&flow.id) == Some(&(&flow.from, &flow.to, path));
+        let before = before.filter(|_| is_same).and_then(|it| it.paths_since.get(&flow.id));
+        (flow.id.clone(), before.copied().unwrap_or(now))
+    };
+    let paths_since = plan.paths().map(since).collect();
+    Some(PlanRecord { paths_since, ..plan.clone() })
 }
 
 /// Returns whether the relays of a plan may go on for its sessions: for an hour, while they are
@@ -128,6 +156,7 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
         before.is_none_or(|watching| watching.last_unix_ms / RENEW_EVERY != now / RENEW_EVERY);
     if is_due {
         money::meter(draft);
+        relayed::watch(draft);
     }
     let stops = money::watch(draft);
     let takes = take_back::tick(draft);
@@ -294,6 +323,36 @@ mod tests {
         bench.event(Event::ChangeSettings(SettingsRequest::budget(usd_per_day)));
         bench.pass(100);
         assert_eq!(bench.state().rollout.to, None);
+    }
+
+    #[test]
+    fn path_that_a_newer_plan_keeps_is_as_old_as_before() {
+        let (mut bench, first, _) = with_proposal();
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        let since = |bench: &Bench, flow: &str| {
+            let plan = bench.state().plan_in_effect().unwrap();
+            plan.paths_since.get(&flow.parse().unwrap()).copied()
+        };
+        let old = since(&bench, "a").unwrap();
+        assert_eq!(bench.restarted().state().plans[&first].paths_since.len(), 1);
+        bench.event(Event::AddFlow(flow("b", 8)));
+        bench.pass(30);
+        let third = bench.plan();
+        bench.event(Event::Apply { plan: third });
+        bench.pass(30);
+        assert_eq!(bench.state().plan_in_effect().unwrap().number, third);
+        assert_eq!(since(&bench, "a"), Some(old));
+        let new = since(&bench, "b").unwrap();
+        assert!(new > old && new <= bench.now);
+        // Another destination is another path.
+        let to = "198.51.100.9:443".parse().unwrap();
+        let moved = FlowRecord { to, ..flow("a", 7) };
+        bench.event(Event::AddFlow(moved));
+        let fourth = bench.plan();
+        bench.event(Event::Apply { plan: fourth });
+        bench.pass(30);
+        assert!(since(&bench, "a").unwrap() > new);
+        assert_eq!(since(&bench, "b"), Some(new));
     }
 
     #[test]

@@ -7,24 +7,24 @@ use tradewind_units::{HostId, Money};
 use crate::draft::DAY_MS;
 use crate::knowledge::MOST_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
-use crate::prices;
 use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
 use crate::state::State;
+use crate::{prices, relayed};
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
 /// classes that occur, over some ten paths.
 const MOST_TALLIES: usize = 1000;
 /// Most tallies of one batch; further ones are ignored. Chosen: as many as agents send.
-const MOST_OF_BATCH: usize = 4096;
+pub(crate) const MOST_OF_BATCH: usize = 4096;
 /// Largest count of a sum: numbers up to here are exact in JSON.
 pub(crate) const MOST_COUNT: u64 = 1 << 53;
 /// Most sessions and bytes of one tally. Chosen: a week without a controller at a gateway of
 /// 10 Gbit/s and 1,000 sessions a second has no more.
-const MOST_SESSIONS: u64 = 1_000_000_000;
-const MOST_BYTES: u64 = 1_000_000_000_000_000;
+pub(crate) const MOST_SESSIONS: u64 = 1_000_000_000;
+pub(crate) const MOST_BYTES: u64 = 1_000_000_000_000_000;
 /// Longest session, in seconds, and the greatest logarithm of its time in seconds, either way.
 /// Chosen: a year; the shortest that an agent reports is a microsecond.
-const LONGEST_SECONDS: f64 = 31_536_000.0;
+pub(crate) const LONGEST_SECONDS: f64 = 31_536_000.0;
 const LARGEST_LOG: f64 = 20.0;
 /// The largest size class.
 const LARGEST_CLASS: u8 = 63;
@@ -44,7 +44,7 @@ pub(crate) fn new_tallies<'a>(
 }
 
 /// Adds the records of a batch: that it was taken, and the new sums of its day. Returns the cost of
-/// its traffic.
+/// its traffic over relays that do not tell it themselves.
 pub(crate) fn take(
     state: &State,
     now: u64,
@@ -74,7 +74,9 @@ pub(crate) fn take(
         if !fits {
             continue;
         }
-        cost = cost + prices::traffic(state, tally).into_iter().sum();
+        let relays = tally.path.iter().zip(prices::traffic(state, tally));
+        let untold = relays.filter(|(relay, _)| !relayed::tells(state, relay));
+        cost = cost + untold.map(|(_, cost)| cost).sum();
     }
     let taken = BatchTaken { host: host.id.clone(), run: batch.run, number: batch.number };
     records.push(Record::Batch(taken));
@@ -141,10 +143,7 @@ fn has_possible_figures(tally: &SessionTally) -> bool {
         && u128::from(bytes_up) + u128::from(bytes_down) < count << (size_class + 1);
     let SessionTally { seconds, log_seconds, log_seconds_squared, .. } = *tally;
     let n = sessions as f64;
-    // None of these holds for NaN.
-    let are_sums = (0.0..=LONGEST_SECONDS * n).contains(&seconds)
-        && log_seconds.abs() <= LARGEST_LOG * n
-        && (0.0..=LARGEST_LOG.powi(2) * n).contains(&log_seconds_squared);
+    let are_sums = are_possible_sums(sessions, seconds, log_seconds, log_seconds_squared);
     // No sum of squares is below the square of the sum by the count; a little is for rounding.
     let least = log_seconds.powi(2) * (1.0 - 1e-6) - 1e-6;
     let are_moments = match sessions {
@@ -153,6 +152,20 @@ fn has_possible_figures(tally: &SessionTally) -> bool {
         _ => log_seconds_squared * n >= least && seconds / n + 1e-3 >= (log_seconds / n).exp(),
     };
     are_counts && is_class && are_sums && are_moments
+}
+
+/// Returns whether the times of so many sessions or connections can have these sums.
+pub(crate) fn are_possible_sums(
+    count: u64,
+    seconds: f64,
+    log_seconds: f64,
+    log_seconds_squared: f64,
+) -> bool {
+    let n = count as f64;
+    // None of these holds for NaN.
+    (0.0..=LONGEST_SECONDS * n).contains(&seconds)
+        && log_seconds.abs() <= LARGEST_LOG * n
+        && (0.0..=LARGEST_LOG.powi(2) * n).contains(&log_seconds_squared)
 }
 
 #[cfg(test)]
@@ -164,10 +177,6 @@ mod tests {
     use crate::message::Arm;
     use crate::record::Spent;
     use crate::testing::{Bench, PATH, tally};
-
-    fn batch(tallies: Vec<SessionTally>) -> SessionBatch {
-        SessionBatch { run: 1, number: 1, tallies, hours: Vec::new(), packets: Vec::new() }
-    }
 
     fn overlay(seconds: &[f64]) -> SessionTally {
         tally(Arm::Overlay, &PATH, seconds)
@@ -193,7 +202,7 @@ mod tests {
         assert_eq!(bench.state().sessions.values().map(Vec::len).sum::<usize>(), 2);
         // Another run begins anew.
         let tallies = vec![overlay(&[1.0])];
-        let batch = SessionBatch { run: 2, number: 1, ..batch(tallies) };
+        let batch = SessionBatch { tallies, ..SessionBatch::empty(2, 1) };
         bench.report_with(1, |report| report.sessions = Some(batch));
         assert_eq!(counted(&bench), 6);
         // Another day is another record.
@@ -298,7 +307,7 @@ mod tests {
                 ..overlay(&[1.0])
             })
         });
-        let batch = batch(classes.collect());
+        let batch = SessionBatch { tallies: classes.collect(), ..SessionBatch::empty(1, 1) };
         let tallies = new_tallies(state, host, &batch).unwrap();
         let mut records = Vec::new();
         take(state, bench.now, host, &batch, &tallies, &mut records);

@@ -5,17 +5,22 @@ use std::sync::Arc;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Duration, FlowId, HostId, SiteId};
+use tradewind_units::{Duration, FlowId, HostId, Money, SiteId};
 
+use crate::history::History;
+use crate::imported::Billed;
 use crate::index::Index;
 use crate::invite::InviteHash;
+use crate::learner::{DayJumps, HostLearners};
 use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
 use crate::packet_flow::{DayPackets, PacketFlowRecord};
+use crate::proxies::{LearnedFlow, Proxies};
 use crate::record::{
-    AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, HourUsage,
-    InviteRecord, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent,
-    Step, TakenBack, Watching, Window,
+    AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, InviteRecord,
+    PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step, TakenBack,
+    Watching, Window,
 };
+use crate::relayed_days::RelayedDays;
 
 /// The controller's state. Its maps are shared, so that the copy of a draft costs nothing for what
 /// it does not change.
@@ -50,11 +55,16 @@ pub struct State {
     /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
     /// [`SessionTally::key`].
     pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
-    /// The usage of flows in each hour, by flow and day: of each flow the newest
-    /// [`DAYS_IN_MEMORY`] on which it carried something.
-    pub usage: Arc<BTreeMap<FlowId, BTreeMap<u64, Vec<HourUsage>>>>,
+    /// The sessions of the newest [`DAYS_IN_MEMORY`] as gateways tell and relays count them.
+    pub relayed: Arc<RelayedDays>,
+    /// The usage of flows in each hour.
+    pub usage: Arc<BTreeMap<FlowId, History>>,
     /// The packets of packet flows, by day and flow: of the newest [`DAYS_IN_MEMORY`].
     pub packets: Arc<BTreeMap<(u64, FlowId), DayPackets>>,
+    /// The proxies of sites' gateways.
+    pub proxies: Arc<BTreeMap<SiteId, Proxies>>,
+    /// Destinations that gateways have learned, by site and name.
+    pub learned: Arc<BTreeMap<SiteId, BTreeMap<FlowId, LearnedFlow>>>,
     /// The paths that were taken back from each flow.
     pub taken_back: Arc<BTreeMap<FlowId, TakenBack>>,
     /// Doubts in the rates of legs.
@@ -63,6 +73,12 @@ pub struct State {
     pub windows: Arc<BTreeMap<FlowId, Window>>,
     /// The money of those days.
     pub spent: Arc<BTreeMap<u64, Spent>>,
+    /// The bills of hosts, by day: of the newest [`DAYS_IN_MEMORY`] that have some.
+    pub billed: Arc<BTreeMap<u64, BTreeMap<HostId, Money>>>,
+    /// The ended connections of each host in the newest [`DAYS_IN_MEMORY`] on which some ended.
+    pub jumps: Arc<BTreeMap<HostId, BTreeMap<u64, Arc<DayJumps>>>>,
+    /// The learners of each host, as it reported last.
+    pub learners: Arc<BTreeMap<HostId, HostLearners>>,
     /// The last report of each host.
     pub seen: Arc<BTreeMap<HostId, Seen>>,
     /// Probes that run.
@@ -182,6 +198,12 @@ impl State {
                 Arc::make_mut(&mut self.windows).remove(&flow);
                 Arc::make_mut(&mut self.usage).remove(&flow);
             }
+            Record::Proxies(proxies) => {
+                Arc::make_mut(&mut self.proxies).insert(proxies.site.clone(), proxies);
+            }
+            Record::ProxiesRemoved { site } => {
+                Arc::make_mut(&mut self.proxies).remove(&site);
+            }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
                 Arc::make_mut(&mut self.measurements).insert(ends, leg);
@@ -229,12 +251,20 @@ impl State {
                 Arc::make_mut(&mut self.batches).insert(batch.host.clone(), batch);
             }
             Record::Sessions(sessions) => self.apply_sessions(sessions),
-            Record::Usage(DayUsage { flow, day, hours }) => {
-                let days = Arc::make_mut(&mut self.usage).entry(flow).or_default();
-                days.insert(day, hours);
-                while days.len() > DAYS_IN_MEMORY {
-                    days.pop_first();
+            Record::Relayed(row) => Arc::make_mut(&mut self.relayed).set(row),
+            Record::Learned(flow) => {
+                let learned = Arc::make_mut(&mut self.learned);
+                learned.entry(flow.from.clone()).or_default().insert(flow.id.clone(), flow);
+            }
+            Record::LearnedForgotten { from, flow } => {
+                let learned = Arc::make_mut(&mut self.learned);
+                learned.entry(from).or_default().remove(&flow);
+                if !self.flows.contains_key(&flow) {
+                    Arc::make_mut(&mut self.usage).remove(&flow);
                 }
+            }
+            Record::Usage(DayUsage { flow, day, hours }) => {
+                Arc::make_mut(&mut self.usage).entry(flow).or_default().set_day(day, hours);
             }
             Record::Packets(packets) => {
                 let (day, days) = (packets.day, Arc::make_mut(&mut self.packets));
@@ -249,6 +279,28 @@ impl State {
                 while self.spent.len() > DAYS_IN_MEMORY {
                     Arc::make_mut(&mut self.spent).pop_first();
                 }
+            }
+            Record::Billed(Billed { day, host, usd }) => {
+                let days = Arc::make_mut(&mut self.billed);
+                days.entry(day).or_default().insert(host, usd);
+                while days.len() > DAYS_IN_MEMORY {
+                    days.pop_first();
+                }
+            }
+            Record::Jumps(jumps) => {
+                let days = Arc::make_mut(&mut self.jumps).entry(jumps.host.clone()).or_default();
+                days.insert(jumps.day, Arc::new(jumps));
+                while days.len() > DAYS_IN_MEMORY {
+                    days.pop_first();
+                }
+                // The next report is compared with the newest day alone.
+                let older = days.values_mut().rev().skip(1);
+                for day in older.filter(|day| !day.counted.is_empty()) {
+                    Arc::make_mut(day).counted.clear();
+                }
+            }
+            Record::Learners(learners) => {
+                Arc::make_mut(&mut self.learners).insert(learners.host.clone(), learners);
             }
             Record::TakenBack(taken) => {
                 Arc::make_mut(&mut self.taken_back).insert(taken.flow.clone(), taken);

@@ -10,12 +10,14 @@ use tradewind_units::{
 
 use crate::controller::{Answer, Controller, Event, Keys, Refusal};
 use crate::event::SettingsRequest;
+use crate::imported::Billed;
 use crate::invite::InviteSecret;
+use crate::learner::DayJumps;
 use crate::message::{
     Arm, CONFIG_VERSION, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState,
-    ProcessStatus, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
+    ProcessStatus, RelayTally, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
 };
-use crate::record::{DaySessions, DayUsage, FlowRecord, Mode, Record, Role};
+use crate::record::{DaySessions, DayUsage, FlowRecord, HourUsage, Mode, Record, Role};
 use crate::state::State;
 
 /// The time at which tests begin.
@@ -169,11 +171,43 @@ impl Bench {
         self.report_with(number, |report| report.results = results)
     }
 
-    /// Has a host report a batch of sessions.
+    /// Has relays report that they carried these sessions.
+    fn relayed(&mut self, number: u64, tallies: &[SessionTally]) {
+        for relay in 1..10 {
+            let Some(host) = self.state().host_of(&identity(relay)) else { continue };
+            let of_host = |at: &RelayId| {
+                let host = self.state().hosts.get(&HostId::new(at.as_str()).ok()?)?;
+                Some(host.data_identity)
+            };
+            let carried = |tally: &SessionTally| {
+                let at = tally.path.iter().position(|it| it.as_str() == host.id.as_str())?;
+                let before = at.checked_sub(1).and_then(|before| of_host(&tally.path[before]));
+                Some(RelayTally {
+                    flow: tally.flow.clone(),
+                    from: before.unwrap_or(identity(101)),
+                    next: tally.path.get(at + 1).and_then(of_host),
+                    sessions: tally.sessions,
+                    failed: tally.failed,
+                    bytes_up: tally.bytes_up,
+                    bytes_down: tally.bytes_down,
+                })
+            };
+            let relayed: Vec<_> = tallies.iter().filter_map(carried).collect();
+            if !relayed.is_empty() {
+                let batch = SessionBatch { relayed, ..SessionBatch::empty(1, number) };
+                self.report_with(relay, |report| report.sessions = Some(batch));
+            }
+        }
+    }
+
+    /// Has a host report a batch of sessions, and relays what they carried of them if it counts.
     pub(crate) fn sessions(&mut self, host: u8, number: u64, tallies: Vec<SessionTally>) {
-        let batch =
-            SessionBatch { run: 1, number, tallies, hours: Vec::new(), packets: Vec::new() };
+        let (relayed, before) = (tallies.clone(), std::sync::Arc::clone(&self.state().sessions));
+        let batch = SessionBatch { tallies, ..SessionBatch::empty(1, number) };
         self.report_with(host, |report| report.sessions = Some(batch));
+        if self.state().sessions != before {
+            self.relayed(number, &relayed);
+        }
     }
 
     /// Has a host report, with what `change` adds, and returns its probes.
@@ -261,14 +295,23 @@ impl Bench {
             let kept = |tally: &SessionTally| DaySessions { day: *day, tally: tally.clone() };
             records.extend(tallies.iter().map(kept).map(Record::Sessions));
         }
+        records.extend(state.relayed.since(0).cloned().map(Record::Relayed));
         for (flow, days) in state.usage.iter() {
-            let usage = |(day, hours): (&u64, &Vec<_>)| {
-                let (flow, hours) = (flow.clone(), hours.clone());
-                Record::Usage(DayUsage { flow, day: *day, hours })
+            let usage = |(day, hours): (u64, &[HourUsage])| {
+                let (flow, hours) = (flow.clone(), hours.to_vec());
+                Record::Usage(DayUsage { flow, day, hours })
             };
-            records.extend(days.iter().map(usage));
+            records.extend(days.days().map(usage));
         }
+        let jumps = state.jumps.values().flat_map(|days| days.values());
+        records.extend(jumps.map(|day| Record::Jumps(DayJumps::clone(day))));
         records.extend(state.spent.values().cloned().map(Record::Spent));
+        for (day, hosts) in state.billed.iter() {
+            let billed = |(host, usd): (&HostId, &Money)| {
+                Record::Billed(Billed { day: *day, host: host.clone(), usd: *usd })
+            };
+            records.extend(hosts.iter().map(billed));
+        }
         records.push(Record::Rollout(state.rollout));
         assert!(records.iter().all(Record::is_kept));
         Controller::new(keys(), records)

@@ -68,8 +68,21 @@ fn agrees(hours: &[&FlowHour], (sessions, bytes): (u64, u64)) -> bool {
 /// Returns an hour as it is kept. One that the agent's clock cannot be right about is this one.
 fn of_hour(told: &FlowHour, now: u64) -> HourUsage {
     let FlowHour { hour, sessions, bytes, concurrent, .. } = *told;
-    let is_possible = hour <= now && now - hour <= OLDEST_HOURS;
-    HourUsage { hour: if is_possible { hour } else { now }, sessions, bytes, concurrent }
+    HourUsage { hour: possible(hour, now), sessions, bytes, concurrent }
+}
+
+/// Returns an hour, or this one if an agent's clock cannot be right about it.
+const fn possible(hour: u64, now: u64) -> u64 {
+    if hour <= now && now - hour <= OLDEST_HOURS { hour } else { now }
+}
+
+/// Returns the records of hours that an agent tells of a flow; an hour that its clock cannot be
+/// right about is this one.
+pub(crate) fn add_hours(state: &State, flow: &FlowId, told: &[HourUsage], now: u64) -> Vec<Record> {
+    let now = now / HOUR_MS;
+    let hours: Vec<HourUsage> =
+        told.iter().map(|told| HourUsage { hour: possible(told.hour, now), ..*told }).collect();
+    added(state, flow, &hours).collect()
 }
 
 /// Returns the days of a flow with more added to their hours.
@@ -80,7 +93,7 @@ fn added(state: &State, flow: &FlowId, more: &[HourUsage]) -> impl Iterator<Item
         let day = usage.hour / HOURS;
         let hours = days
             .entry(day)
-            .or_insert_with(|| known.and_then(|days| days.get(&day)).cloned().unwrap_or_default());
+            .or_insert_with(|| known.and_then(|days| days.day(day)).unwrap_or_default().to_vec());
         match hours.binary_search_by_key(&usage.hour, |hour| hour.hour) {
             Ok(at) => add(&mut hours[at], usage),
             Err(at) => {
@@ -108,6 +121,7 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
+    use crate::history::History;
     use crate::message::Arm;
     use crate::testing::{Bench, PATH, flow, tally};
 
@@ -120,7 +134,7 @@ mod tests {
 
     fn batch(run: u64, number: u64, sessions: usize, hours: Vec<FlowHour>) -> SessionBatch {
         let tallies = vec![tally(Arm::Overlay, &PATH, &vec![1.0; sessions])];
-        SessionBatch { run, number, tallies, hours, packets: Vec::new() }
+        SessionBatch { tallies, hours, ..SessionBatch::empty(run, number) }
     }
 
     fn report(bench: &mut Bench, batch: SessionBatch) {
@@ -128,7 +142,7 @@ mod tests {
     }
 
     fn kept(bench: &Bench) -> Vec<HourUsage> {
-        bench.state().usage.values().flat_map(BTreeMap::values).flatten().copied().collect()
+        bench.state().usage.values().flat_map(History::hours).copied().collect()
     }
 
     #[test]
@@ -187,9 +201,9 @@ mod tests {
             report(&mut bench, batch(1, number, 1, vec![told(now, 1, 1)]));
         }
         let days = &bench.state().usage[&flow("a", 7).id];
-        assert_eq!(days.len(), crate::state::DAYS_IN_MEMORY);
-        assert!(days.values().all(|hours| hours.len() <= HOURS as usize));
-        assert_eq!(days.values().flatten().last().unwrap().hour, bench.now / HOUR);
+        assert_eq!(days.days().count(), crate::state::DAYS_IN_MEMORY);
+        assert!(days.days().all(|(_, hours)| hours.len() <= HOURS as usize));
+        assert_eq!(days.hours().last().unwrap().hour, bench.now / HOUR);
     }
 
     proptest! {

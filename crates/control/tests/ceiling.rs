@@ -88,7 +88,8 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ("run_as = 'root'", "", "run_as"),
         ("metrics = '0.0.0.0:9000'\nmetrics_expose = true", "", "metrics: 0.0.0.0:9000"),
         ("access_log = { to = '/var/log/x' }", "", "access_log"),
-        ("access_log = { to = 'unix:sessions.sock' }", "", "access_log"),
+        ("access_log = { to = 'unix:sessions.sock' }", "", ""),
+        ("access_log = { to = 'unix:other.sock' }", "", "access_log"),
         ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
         ("jumpstart = { hints = \"standing\" }", "", "jumpstart"),
         ("packet = { listen = '0.0.0.0:7000', next_hops = ['198.41.0.4:7000'] }", "", ""),
@@ -99,6 +100,13 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ),
         ("packet = { listen = '0.0.0.0:7000', registry = true }", "", "a registry and storage"),
         ("packet = { listen = '0.0.0.0:7000', rendezvous = {} }", "", "a registry and storage"),
+        ("jumpstart = { socket = 'learners/it.sock' }", "", ""),
+        ("jumpstart = { socket = 'learners/other.sock' }", "", "but `learners/it.sock`"),
+        ("jumpstart = { socket = '/run/tradewind/it.sock' }", "", "no `socket` but"),
+        ("jumpstart = { learn = { c_max = 100 } }", "", ""),
+        ("jumpstart = { learn = { c_max = 101 } }", "", "c_max: 101 segments are beyond"),
+        ("leg = { dial = { initial_window = 100 } }", "", ""),
+        ("leg = { dial = { initial_window = 101 } }", "", "leg: 101 segments are beyond"),
         ("colour = 'red'", "", "colour"),
     ] {
         let found = checked(&ceiling, Kind::Relay, relay(more, policy));
@@ -143,6 +151,25 @@ fn gateway_sends_packets_to_neighbours_and_delivers_them_where_the_ceiling_says(
 }
 
 #[test]
+fn owner_bounds_the_initial_window() {
+    let with = |initial_window, more: &str| {
+        let ceiling = Ceiling { initial_window, ..Ceiling::of_role(&relay_role()) };
+        checked(&ceiling, Kind::Relay, relay(more, ""))
+    };
+    let learn = |window: u32| format!("jumpstart = {{ learn = {{ c_max = {window} }} }}");
+    is_as_expected("wider", with(400, &learn(400)), "");
+    is_as_expected("wider", with(400, &learn(401)), "401 segments are beyond the ceiling's");
+    is_as_expected("narrower", with(50, "jumpstart = {}"), "100 segments are beyond");
+    is_as_expected("narrower", with(50, &learn(50)), "");
+    is_as_expected("none", with(0, &learn(10)), "`initial_window`, 0");
+    is_as_expected("none", with(0, ""), "");
+    // An owner's file of before says nothing of it.
+    let file = "roles = []\ndestinations = []\nnext_hops = []";
+    let ceiling: Ceiling = toml::from_str(file).unwrap();
+    assert_eq!(ceiling.initial_window, 100);
+}
+
+#[test]
 fn gateway_is_allowed_what_the_ceiling_covers_and_no_more() {
     let ceiling = Ceiling::of_role(&gateway_role());
     let relay = IdentityKey::from_entropy([1; 32]).public();
@@ -174,6 +201,22 @@ fn gateway_is_allowed_what_the_ceiling_covers_and_no_more() {
         (tproxy, "capture"),
     ] {
         is_as_expected(more, with_grant(&ceiling, more), expected);
+    }
+    let narrow = Ceiling {
+        destinations: vec!["198.51.100.0/24:443".parse().unwrap()],
+        ..Ceiling::of_role(&gateway_role())
+    };
+    let proxy = "socks5 = ['127.0.0.1:1080']\ndirect = true\n[routes]\n";
+    let route = |to: &str| format!("{proxy}[[routes.route]]\ndestination = '{to}'\nvia = 'direct'");
+    let default = format!("{proxy}default = 'direct'");
+    for (of, more, expected) in [
+        (&ceiling, &default, ""),
+        (&narrow, &default, "routes.default: 0.0.0.0/0:1-24 is beyond the ceiling"),
+        (&narrow, &route("198.51.100.7/32:443"), ""),
+        (&narrow, &route("198.51.100.7/32:25"), "routes: 198.51.100.7/32:25 is beyond"),
+        (&ceiling, &route("10.0.0.0/8:443"), "routes: 10.0.0.0/8:443 is beyond the ceiling"),
+    ] {
+        is_as_expected(more, with_grant(of, more), expected);
     }
     let capture = Ceiling { capture: true, ..ceiling };
     for more in [open, tproxy] {
@@ -310,6 +353,7 @@ proptest! {
             destinations: allowed.clone(),
             next_hops: vec![],
             capture: false,
+            initial_window: 100,
         };
         let policy = format!("destinations = ['{wanted}']");
         if checked(&ceiling, Kind::Relay, relay("", &policy)).is_ok() {

@@ -198,7 +198,7 @@ impl Overlay {
         let (service, why) = ("caching".to_owned(), "cheapest".to_owned());
         let tally = PacketTally { listen, service, why, counts };
         let (tallies, hours, packets) = (Vec::new(), Vec::new(), vec![tally]);
-        let batch = SessionBatch { run: 1, number: self.batch, tallies, hours, packets };
+        let batch = SessionBatch { tallies, hours, packets, ..SessionBatch::empty(1, self.batch) };
         // Sent twice, it counts once.
         for _ in 0..2 {
             let batch = batch.clone();
@@ -334,10 +334,22 @@ fn packets_count_once_cost_money_and_tell_the_loss_of_the_next_plan() {
             counts,
         };
         let (tallies, hours, packets) = (Vec::new(), Vec::new(), vec![tally]);
-        let batch = SessionBatch { run: 2, number: 1, tallies, hours, packets };
+        let batch = SessionBatch { tallies, hours, packets, ..SessionBatch::empty(2, 1) };
         overlay.report(number, |report| report.sessions = Some(batch));
     }
     assert_eq!(overlay.controller.state().packets, known);
+    // A gateway's word costs no more than the flow as it was declared can.
+    let usd = Money::from_usd(1000.0).unwrap();
+    let greedy = PacketCounts { packets: 1, relay_bytes: 1 << 40, usd, ..Default::default() };
+    let (service, why) = (String::new(), String::new());
+    let tally = PacketTally { listen: call().listen, service, why, counts: greedy };
+    for number in 2..4 {
+        let packets = vec![tally.clone()];
+        let batch = SessionBatch { packets, ..SessionBatch::empty(2, number) };
+        overlay.report(0, |report| report.sessions = Some(batch));
+    }
+    let spent = overlay.controller.state().spent.values().next_back().unwrap().traffic;
+    assert!(spent < Money::from_usd(20.0).unwrap(), "{spent}");
 }
 
 #[test]
@@ -348,8 +360,11 @@ fn changes_make_the_plan_stale_and_revoked_relays_leave_all_configurations() {
     let sooner = PacketFlowRecord { budget: Duration::from_millis(100), ..call() };
     overlay.event(&Event::AddPacketFlow(sooner.clone()));
     assert!(stale(&overlay).contains("packet flow call was declared anew"));
-    // Until then it has no plan.
-    assert_eq!(overlay.relays(), []);
+    // Until there is one it goes on with its path.
+    assert_eq!(overlay.relays().len(), 1);
+    let elsewhere = PacketFlowRecord { listen: "127.0.0.1:16009".parse().unwrap(), ..sooner };
+    overlay.event(&Event::AddPacketFlow(elsewhere));
+    assert_eq!(overlay.relays(), [], "the plan is of other ends");
     overlay.plan();
     overlay.pass(10);
     assert_eq!(overlay.relays().len(), 1);

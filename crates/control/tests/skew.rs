@@ -18,7 +18,7 @@ use tradewind_control::message::{
 };
 use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::{FlowRecord, Role};
-use tradewind_control::{Answer, Controller, Event, Keys};
+use tradewind_control::{Answer, Controller, Event, JumpstartRequest, Keys, SettingsRequest};
 use tradewind_desired::packets::Chooser;
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
 use tradewind_units::{Duration, Ratio, Timestamp};
@@ -175,6 +175,13 @@ fn documents_have_only_keys_that_their_agents_know() {
     assert_eq!(new, ["access_log", "control_share"]);
     overlay.report("report-1");
     assert!(!overlay.keys().iter().any(is_new), "{:?}", overlay.keys());
+    // What it would not report is not asked of it, although it knows the key.
+    let is_on = Some(true);
+    let request = JumpstartRequest { is_on, ..JumpstartRequest::default() };
+    overlay.event(&Event::ChangeSettings(SettingsRequest::jumpstart(request)));
+    assert!(!overlay.keys().contains(&"jumpstart".to_owned()));
+    overlay.report("report-2");
+    assert!(overlay.keys().contains(&"jumpstart".to_owned()));
     // One that joins as it is now has all at once.
     let mut overlay = Overlay::new();
     overlay.join("join-request-2");
@@ -218,14 +225,15 @@ fn packet_planes_are_only_for_agents_that_know_them() {
 }
 
 #[test]
-fn sessions_without_hours_or_packets_are_read() {
+fn sessions_without_hours_packets_and_counts_of_relays_are_read() {
     let mut report: Value = serde_json::from_str(&kept("report-2")).unwrap();
-    for field in ["hours", "packets"] {
+    for field in ["hours", "packets", "relayed", "learned"] {
         assert!(report["sessions"].as_object_mut().unwrap().remove(field).is_some());
     }
     let read: Report = serde_json::from_value(report).unwrap();
     let sessions = read.sessions.unwrap();
-    assert_eq!((sessions.tallies.len(), sessions.hours.len(), sessions.packets.len()), (1, 0, 0));
+    assert_eq!((sessions.tallies.len(), sessions.hours.len()), (1, 0));
+    assert_eq!((sessions.packets.len(), sessions.relayed.len()), (0, 0));
 }
 
 /// The messages of the release before; names and addresses are texts.

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -17,9 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tradewind_control::message::{DocumentVersion, LONG_POLL, MOST_BYTES};
-use tradewind_control::{Answer, Event};
+use tradewind_control::{Answer, Controller, Event};
 use tradewind_grant::first_flight::{HELLO_LIMIT, PROOF_BYTES};
 use tradewind_grant::{IdentityKey, PublicIdentity};
+use tradewind_net::tcp::SocketOptions;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::keys::own_identities::OwnIdentities;
 use tradewind_units::Duration;
@@ -27,6 +29,7 @@ use tradewind_units::Duration;
 use crate::answer::{self, Answered, Problem};
 use crate::engine::Engine;
 use crate::error::ControllerError;
+use crate::links::PROBE_EVERY;
 use crate::listener::{self, stopped};
 
 /// Most connections at once. Chosen: two for each of 2,000 hosts.
@@ -61,15 +64,27 @@ pub(crate) async fn serve(
     stop: watch::Receiver<bool>,
 ) -> Result<(), ControllerError> {
     let own = Arc::new(OwnIdentities::new(std::slice::from_ref(identity))?);
-    let router = router(Shared { engine, stop: stop.clone() });
-    let one = move |stream, from: std::net::SocketAddr, stop| {
-        let (own, router) = (Arc::clone(&own), router.clone());
+    let router = router(Shared { engine: engine.clone(), stop: stop.clone() });
+    let one = move |stream: TcpStream, from: std::net::SocketAddr, stop| {
+        let (own, router, engine) = (Arc::clone(&own), router.clone(), engine.clone());
         async move {
+            let probed = SocketOptions { keepalive: Some(PROBE_EVERY), ..SocketOptions::default() };
+            if let Err(error) = probed.apply(&stream) {
+                tracing::warn!("{error}");
+            }
+            let socket = stream.as_fd().try_clone_to_owned().ok();
             let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
             let welcomed = timeout_at(deadline, welcome(&own, stream)).await;
             let Ok(Ok((connection, identity))) = welcomed else {
                 return tracing::debug!("refused: {from}: no first flight to this controller");
             };
+            // Strangers are not watched; a host that joins here is from its next connection on.
+            let is_trusted = move |controller: &Controller| {
+                controller.state().host_of(&identity).is_some_and(|host| host.is_trusted)
+            };
+            let is_trusted = engine.read(is_trusted).await;
+            let socket = socket.filter(|_| is_trusted);
+            let _open = socket.map(|socket| engine.links().open(identity, socket));
             let peer = Peer { identity, from: from.ip().to_canonical() };
             listener::serve(connection, router.layer(Extension(peer)), stop).await;
         }
@@ -142,7 +157,7 @@ async fn join(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let request = answer::body(request, MOST_JOIN_BYTES).await?;
+    let request = answer::message(request, MOST_JOIN_BYTES).await?;
     let event = Event::Join { identity: peer.identity, from: peer.from, request };
     match shared.engine.handle(event).await? {
         Answer::Joined(joined) => answer::ok(&joined),
@@ -155,7 +170,7 @@ async fn report(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let report = answer::body(request, MOST_BYTES).await?;
+    let report = answer::message(request, MOST_BYTES).await?;
     let event = Event::Report { identity: peer.identity, report };
     match shared.engine.handle(event).await? {
         Answer::Reported(reported) => answer::ok(&reported),
@@ -175,9 +190,7 @@ async fn desired(
     loop {
         // Before the look, so that no change between is missed.
         documents.borrow_and_update();
-        let find = move |controller: &tradewind_control::Controller| {
-            controller.document(&peer.identity, have)
-        };
+        let find = move |controller: &Controller| controller.document(&peer.identity, have);
         if let Some(document) = shared.engine.read(find).await {
             return answer::ok(&document);
         }

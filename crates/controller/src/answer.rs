@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 use tradewind_control::message::ErrorAnswer;
 use tradewind_control::{Answer, Refusal};
@@ -91,8 +92,45 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     response
 }
 
+/// Reads the body of an operator's request, a JSON object of at most `most` bytes.
+pub(crate) async fn body<T: DeserializeOwned + Serialize>(
+    request: Request,
+    most: usize,
+) -> Result<T, Problem> {
+    let refused = |error: serde_json::Error| Problem::invalid(format!("the body: {error}"));
+    let given: Value = message(request, most).await?;
+    let read = T::deserialize(&given).map_err(refused)?;
+    match list_for_object(&given, &serde_json::to_value(&read).map_err(refused)?) {
+        Some(key) => Err(Problem::invalid(format!("the body: {key}: expected a JSON object"))),
+        None => Ok(read),
+    }
+}
+
+/// Returns the key of a list that was read as an object's fields in their order, which nobody
+/// means, if there is one.
+fn list_for_object(given: &Value, read: &Value) -> Option<String> {
+    let joined = |key: &str, inner: String| {
+        if inner.is_empty() { key.to_owned() } else { format!("{key}.{inner}") }
+    };
+    match (given, read) {
+        (Value::Array(_), Value::Object(_)) => Some(String::new()),
+        (Value::Object(given), Value::Object(read)) => given.iter().find_map(|(key, value)| {
+            list_for_object(value, read.get(key)?).map(|inner| joined(key, inner))
+        }),
+        (Value::Array(given), Value::Array(read)) => {
+            given.iter().zip(read).enumerate().find_map(|(index, (given, read))| {
+                list_for_object(given, read).map(|inner| joined(&index.to_string(), inner))
+            })
+        }
+        _ => None,
+    }
+}
+
 /// Reads the body of a request, a JSON object of at most `most` bytes.
-pub(crate) async fn body<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+pub(crate) async fn message<T: DeserializeOwned>(
+    request: Request,
+    most: usize,
+) -> Result<T, Problem> {
     let read = timeout(BODY_TIMEOUT, to_bytes(request.into_body(), most)).await;
     let late = || Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
     let bytes = read.map_err(|_| late())?.map_err(|_| {
@@ -123,4 +161,28 @@ pub(crate) fn unexpected(answer: &Answer) -> Problem {
     tracing::error!(?answer, "an event had another answer than it has");
     let error = "the controller answered something else, which is a bug of ours";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_in_place_of_objects_are_found_at_any_depth() {
+        let found = |given: Value, read: Value| list_for_object(&given, &read);
+        let read = json!({ "a": { "b": null }, "all": [{ "c": 1 }], "names": ["x", "y"] });
+        assert_eq!(found(read.clone(), read.clone()), None);
+        assert_eq!(found(json!({ "names": ["y", "x"] }), read.clone()), None);
+        let lists = [
+            (json!({ "a": [null] }), "a"),
+            (json!({ "all": [{ "c": 1 }] , "a": { "b": null } }), ""),
+            (json!({ "all": [[1]] }), "all.0"),
+        ];
+        for (given, key) in lists {
+            let expected = (!key.is_empty()).then(|| key.to_owned());
+            assert_eq!(found(given, read.clone()), expected);
+        }
+    }
 }

@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tradewind_grant::PublicIdentity;
 
 use crate::answer;
+use crate::asking::Asking;
 use crate::engine::Engine;
 use crate::listener;
 use crate::planning::Planner;
@@ -38,6 +39,7 @@ const MOST_CONNECTIONS: usize = 256;
 pub(crate) struct Shared {
     engine: Engine,
     planner: Planner,
+    asking: Asking,
     identity: PublicIdentity,
     /// The address that invites name.
     advertise: SocketAddr,
@@ -55,7 +57,8 @@ impl Shared {
         advertise: SocketAddr,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self { engine, planner, identity, advertise, listeners: events::places(), stop }
+        let (asking, listeners) = (Asking::new(planner.clone()), events::places());
+        Self { engine, planner, asking, identity, advertise, listeners, stop }
     }
 }
 

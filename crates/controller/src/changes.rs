@@ -86,11 +86,18 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         Record::Flow(_) | Record::PacketFlow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
         Record::Plan(_) => &[Kind::Plan],
         Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
-        Record::Settings(_) => &[Kind::Settings],
-        Record::Audit(_) => &[Kind::Audit],
-        Record::Sessions(_) | Record::Usage(_) | Record::Packets(_) | Record::Spent(_) => {
-            &[Kind::Gain]
+        Record::Settings(_) | Record::Proxies(_) | Record::ProxiesRemoved { .. } => {
+            &[Kind::Settings]
         }
+        Record::Audit(_) => &[Kind::Audit],
+        Record::Sessions(_)
+        | Record::Relayed(_)
+        | Record::Usage(_)
+        | Record::Packets(_)
+        | Record::Spent(_)
+        | Record::Billed(_)
+        | Record::Learned(_)
+        | Record::LearnedForgotten { .. } => &[Kind::Gain],
         Record::TakenBack(_) => &[Kind::Flows],
         Record::Seen(_)
         | Record::Counters(_)
@@ -99,6 +106,8 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::OldMeasurement(_)
         | Record::RateTest(_)
         | Record::Batch(_)
+        | Record::Jumps(_)
+        | Record::Learners(_)
         | Record::Doubt(_)
         | Record::Window(_)
         | Record::Probing(_)
@@ -106,10 +115,15 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
     }
 }
 
-/// Returns whether a report tells more than its time.
+/// Returns whether a report tells more than its time and how many sessions are open, which changes
+/// all the time.
 fn is_news(state: &State, seen: &Seen) -> bool {
-    let before = state.seen.get(&seen.host);
-    before.is_none_or(|before| Seen { unix_ms: seen.unix_ms, ..before.clone() } != *seen)
+    let news = |seen: &Seen| {
+        let mut seen = Seen { unix_ms: 0, ..seen.clone() };
+        seen.processes.iter_mut().for_each(|process| process.sessions = None);
+        seen
+    };
+    state.seen.get(&seen.host).is_none_or(|before| news(before) != news(seen))
 }
 
 /// Returns the trusted hosts that do not report.
@@ -121,6 +135,8 @@ pub(crate) fn silent_hosts(state: &State, now_unix_ms: u64) -> Vec<HostId> {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_control::message::{ProcessState, ProcessStatus};
+
     use super::*;
 
     #[test]
@@ -137,6 +153,29 @@ mod tests {
         assert_eq!(versions.since(Some(0)), [Kind::Hosts, Kind::Flows, Kind::Rollout]);
         assert_eq!(versions.since(Some(1)), [Kind::Hosts]);
         assert_eq!(versions.since(Some(2)), []);
+    }
+
+    #[test]
+    fn report_is_news_by_more_than_its_time_and_open_sessions() {
+        let seen = |unix_ms, state, sessions| Seen {
+            host: "office-1".parse().unwrap(),
+            unix_ms,
+            applied: None,
+            refused: None,
+            processes: vec![ProcessStatus {
+                name: "gateway".to_owned(),
+                state,
+                listen: Vec::new(),
+                sessions,
+                failure: None,
+            }],
+            agent_version: String::new(),
+        };
+        let mut state = State::default();
+        assert!(is_news(&state, &seen(1, ProcessState::Ready, None)));
+        state.apply(Record::Seen(seen(1, ProcessState::Ready, None)));
+        assert!(!is_news(&state, &seen(2, ProcessState::Ready, Some(7))));
+        assert!(is_news(&state, &seen(2, ProcessState::Failed, Some(7))));
     }
 
     #[test]

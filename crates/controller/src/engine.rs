@@ -11,6 +11,7 @@ use tradewind_stream::clock::unix_now;
 use tradewind_units::{HostId, Timestamp};
 
 use crate::changes::{self, Changes, Kind, Versions};
+use crate::links::Links;
 use crate::metrics::Counts;
 use crate::store::{MeasuredOnce, Store, StoreError};
 
@@ -42,6 +43,7 @@ struct Shared {
     documents: watch::Sender<u64>,
     changes: Changes,
     counts: Counts,
+    links: Links,
 }
 
 #[derive(Debug)]
@@ -62,12 +64,23 @@ impl Engine {
             Mutex::new(Inner { controller, store, silent: Vec::new(), paths: 0, hour: None });
         let documents = watch::Sender::new(0);
         let (changes, counts) = (Changes::default(), Counts::default());
-        Self(Arc::new(Shared { inner, documents, changes, counts }))
+        let links = Links::default();
+        Self(Arc::new(Shared { inner, documents, changes, counts, links }))
     }
 
     /// Returns its counters.
     pub(crate) fn counts(&self) -> &Counts {
         &self.0.counts
+    }
+
+    /// Returns the connections of agents.
+    pub(crate) fn links(&self) -> &Links {
+        &self.0.links
+    }
+
+    /// Tells operators of a change of these kinds.
+    pub(crate) fn tell(&self, kinds: &[Kind]) {
+        self.0.changes.tell(kinds);
     }
 
     /// Returns a signal of what operators see otherwise.
@@ -159,7 +172,7 @@ impl Engine {
             }
         }
         drop(inner);
-        self.0.changes.tell(&kinds);
+        self.tell(&kinds);
         if has_documents {
             self.0.documents.send_modify(|count| *count += 1);
         }
@@ -240,6 +253,7 @@ mod tests {
             budget: None,
             packets: Box::default(),
             demands: std::collections::BTreeMap::new(),
+            paths_since: std::collections::BTreeMap::new(),
         };
         let path = TakenPath {
             path: vec![relay],

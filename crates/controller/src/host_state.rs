@@ -5,12 +5,16 @@ use tradewind_control::message::ProcessState;
 use tradewind_control::record::Host;
 use tradewind_control::state::SEEN_WITHIN;
 
+use crate::links::Links;
 use crate::view::HostState;
 
 /// Returns the state of a host now.
-pub(crate) fn host_state(state: &State, host: &Host, now_ms: u64) -> HostState {
+pub(crate) fn host_state(state: &State, links: &Links, host: &Host, now_ms: u64) -> HostState {
     if !host.is_trusted {
         return HostState::Revoked;
+    }
+    if links.is_silent(&host.identity) {
+        return HostState::Away;
     }
     let is_reachable = state.is_reachable(&host.id, now_ms, SEEN_WITHIN);
     let seen = match state.seen.get(&host.id).filter(|_| is_reachable) {

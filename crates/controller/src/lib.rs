@@ -9,6 +9,7 @@
 //! | [`store`] | the store in SQLite, backups, the history of measurements |
 //! | `engine` | the state machine and the store as one |
 //! | `agents` | the listener for agents |
+//! | `links` | the connections of agents, and which are not heard |
 //! | `api` | the listener for operators |
 //! | `listener`, `answer` | what both have of HTTP |
 //! | [`view`] | the bodies of the operators' API |
@@ -23,12 +24,14 @@
 mod agents;
 mod answer;
 mod api;
+mod asking;
 pub mod changes;
 pub mod client;
 mod engine;
 pub mod error;
 pub mod folder;
 mod host_state;
+mod links;
 mod listener;
 mod metrics;
 mod planning;

@@ -83,12 +83,13 @@ impl fmt::Debug for OfState {
 
 impl Collector for OfState {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let now = unix_now();
+        let (now, links) = (unix_now(), self.0.links());
         let (hosts, flows, step, spent, budget, probed) = self.0.read_now(|controller| {
             let state = controller.state();
             let mut hosts: BTreeMap<&'static str, u64> = BTreeMap::new();
             for host in state.hosts.values() {
-                *hosts.entry(host_state(state, host, millis(now)).as_str()).or_default() += 1;
+                *hosts.entry(host_state(state, links, host, millis(now)).as_str()).or_default() +=
+                    1;
             }
             let spending = gain::spending(state, now);
             let spent = (spending.machines + spending.traffic + spending.tests).as_usd();

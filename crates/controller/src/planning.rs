@@ -75,12 +75,19 @@ impl Planner {
         made
     }
 
+    /// Makes a plan of a problem that is only asked about, when the planner is not at work. Only on
+    /// a thread that may wait.
+    pub(crate) fn solve(&self, problem: &Problem, time: Duration) -> Result<Plan, String> {
+        let _turn = self.0.turn.blocking_lock();
+        solve(problem, self.0.executor.as_ref(), time)
+    }
+
     async fn make(&self, engine: &Engine) -> Result<u64, answer::Problem> {
         let state = engine.read(|controller| controller.state().clone()).await;
         let executor = Arc::clone(&self.0.executor);
         let make = move || {
             let problem = Controller::problem_of(&state, unix_now())?;
-            solve(&problem, executor.as_ref()).map_err(Refusal::Conflict)
+            solve(&problem, executor.as_ref(), PLANNING_TIME).map_err(Refusal::Conflict)
         };
         let made = tokio::task::spawn_blocking(make).await;
         let plan = made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
@@ -116,13 +123,13 @@ impl Planner {
 
 /// Returns the best plan of the streams found in time, checked by the verifier, which shares no
 /// code with the solver.
-fn solve(problem: &Problem, executor: &dyn Executor) -> Result<Plan, String> {
+fn solve(problem: &Problem, executor: &dyn Executor, time: Duration) -> Result<Plan, String> {
     if problem.flows().is_empty() {
         return Ok(Plan::nothing());
     }
     let solver = solver::by_name(solver::DEFAULT).expect("the registry holds its own default");
     let begun = Instant::now();
-    let time_left = || PLANNING_TIME.saturating_sub(begun.elapsed());
+    let time_left = || time.saturating_sub(begun.elapsed());
     let should_stop = || time_left().is_zero();
     let limits =
         Limits { work: u64::MAX, should_stop: &should_stop, time_left: Some(&time_left), executor };

@@ -1,6 +1,7 @@
 //! The running controller: its listeners, its clock, and its end.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -15,9 +16,11 @@ use tradewind_units::Duration;
 
 use crate::agents;
 use crate::api::{self, Tokens};
+use crate::changes::Kind;
 use crate::engine::Engine;
 use crate::error::ControllerError;
 use crate::folder::{Folder, Lock};
+use crate::links::LOOK_EVERY;
 use crate::listener::{adopt, bind, stopped};
 use crate::metrics;
 use crate::planning::{Planner, Threads};
@@ -187,6 +190,7 @@ impl Server {
                 of_operators,
                 planner.run(&engine, watch()),
                 tick(&engine, &self.health, watch()),
+                look_at_links(&engine, watch()),
                 notify_at_end(watch()),
             )
             .0
@@ -237,6 +241,22 @@ async fn tick(engine: &Engine, health: &Health, mut stop: watch::Receiver<bool>)
                 }
                 was_refused = true;
             }
+        }
+    }
+}
+
+/// Looks at the connections of agents until `stop` is true, and tells operators when one falls
+/// silent or is heard again.
+async fn look_at_links(engine: &Engine, mut stop: watch::Receiver<bool>) {
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            () = stopped(&mut stop) => return,
+        }
+        if engine.links().look(Instant::now()) {
+            engine.tell(&[Kind::Hosts]);
         }
     }
 }

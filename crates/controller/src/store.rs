@@ -33,6 +33,8 @@ const AUDIT: Duration = Duration::from_hours(400 * 24);
 /// Time for which the sessions, the usage and the money of each day are kept. Chosen: a year and a
 /// month.
 const DAYS: Duration = Duration::from_hours(400 * 24);
+/// Kinds of rows that there are of each day, which is the beginning of their keys.
+const DAILY: [&str; 5] = ["jumps", "packets", "relayed", "sessions", "usage"];
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
 /// Longest problem that is shown, in bytes. Chosen: a line that a person reads.
@@ -92,12 +94,15 @@ pub enum StoreError {
 impl StoreError {
     fn of(file: &Path, error: &rusqlite::Error) -> Self {
         use rusqlite::Error::{
-            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, SqlInputError,
+            Utf8Error,
         };
         let name = file.display().to_string();
         let is_of_content = matches!(
             error,
             FromSqlConversionFailure(..)
+                // A statement of ours does not fit the tables, which are therefore not ours.
+                | SqlInputError { .. }
                 | IntegralValueOutOfRange(..)
                 | InvalidColumnType(..)
                 | Utf8Error(..)
@@ -200,22 +205,22 @@ impl Store {
     pub fn records(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         // The rollout tells which plans are used, so it comes before them.
-        // Sessions, usage and packets are read of the days that the state holds; a key begins with
-        // its day.
-        let query = "SELECT kind, key, body, sum FROM records \
-                     WHERE kind NOT IN ('sessions', 'usage', 'packets') \
-                     OR kind = 'sessions' AND substr(key, 1, 20) IN (\
-                         SELECT DISTINCT substr(key, 1, 20) FROM records \
-                         WHERE kind = 'sessions' ORDER BY 1 DESC LIMIT ?1) \
-                     OR kind = 'usage' AND substr(key, 1, 20) IN (\
-                         SELECT DISTINCT substr(key, 1, 20) FROM records \
-                         WHERE kind = 'usage' ORDER BY 1 DESC LIMIT ?1) \
-                     OR kind = 'packets' AND substr(key, 1, 20) IN (\
-                         SELECT DISTINCT substr(key, 1, 20) FROM records \
-                         WHERE kind = 'packets' ORDER BY 1 DESC LIMIT ?1) \
-                     ORDER BY kind = 'plan', kind, key";
+        // Days are read as far as the state holds them; a key begins with its day.
+        let newest = DAILY.map(|kind| {
+            format!(
+                "OR kind = '{kind}' AND substr(key, 1, 20) IN (\
+                     SELECT DISTINCT substr(key, 1, 20) FROM records \
+                     WHERE kind = '{kind}' ORDER BY 1 DESC LIMIT ?1)"
+            )
+        });
+        let query = format!(
+            "SELECT kind, key, body, sum FROM records WHERE kind NOT IN ('{}') {} \
+             ORDER BY kind = 'plan', kind, key",
+            DAILY.join("', '"),
+            newest.join(" ")
+        );
         let failed = |error| StoreError::of(&self.file, &error);
-        let mut rows = self.connection.prepare(query).map_err(failed)?;
+        let mut rows = self.connection.prepare(&query).map_err(failed)?;
         let mut rows = rows.query([DAYS_IN_MEMORY]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let text = |at: usize| row.get::<_, String>(at).map_err(failed);
@@ -315,9 +320,10 @@ impl Store {
             let measured = "DELETE FROM measured WHERE unix_ms < ?1";
             transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
-            let days = "DELETE FROM records \
-                        WHERE kind IN ('sessions', 'spent', 'usage', 'packets') AND key < ?1";
-            transaction.execute(days, [numbered(before(DAYS) / 86_400_000)])?;
+            for kind in DAILY.iter().chain(&["billed", "spent"]) {
+                let days = "DELETE FROM records WHERE kind = ?1 AND key < ?2";
+                transaction.execute(days, [*kind, &numbered(before(DAYS) / 86_400_000)])?;
+            }
             transaction.commit()
         })();
         pruned.map_err(|error| StoreError::of(file, &error))
@@ -362,8 +368,18 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Packets(packets) => {
             ("packets", format!("{} {}", numbered(packets.day), packets.flow))
         }
+        Record::Relayed(row) => {
+            ("relayed", format!("{} {} {}", numbered(row.day), row.flow, row.relay))
+        }
         Record::Usage(usage) => ("usage", format!("{} {}", numbered(usage.day), usage.flow)),
+        Record::Proxies(proxies) => ("proxies", proxies.site.to_string()),
+        Record::ProxiesRemoved { site } => ("proxies", site.to_string()),
+        Record::Learned(flow) => ("learned", flow.id.to_string()),
+        Record::LearnedForgotten { flow, .. } => ("learned", flow.to_string()),
         Record::Spent(spent) => ("spent", numbered(spent.day)),
+        Record::Billed(billed) => ("billed", format!("{} {}", numbered(billed.day), billed.host)),
+        Record::Jumps(jumps) => ("jumps", format!("{} {}", numbered(jumps.day), jumps.host)),
+        Record::Learners(learners) => ("learners", learners.host.to_string()),
         Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
         Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
         Record::Window(window) => ("window", window.flow.to_string()),
@@ -400,15 +416,9 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
             connection.prepare_cached(insert)?.execute(values)?;
             return Ok(());
         }
-        Record::FlowRemoved { .. } => {
-            let remove = "DELETE FROM records WHERE kind IN ('flow', 'packet-flow') AND key = ?1";
-            connection.prepare_cached(remove)?.execute([&key])?;
-            // The name of the flow comes after the 20 digits of the day and a space.
-            let remove = "DELETE FROM records \
-                          WHERE kind IN ('usage', 'packets') AND substr(key, 22) = ?1";
-            connection.prepare_cached(remove)?.execute([&key])?;
-            return Ok(());
-        }
+        Record::FlowRemoved { .. }
+        | Record::LearnedForgotten { .. }
+        | Record::ProxiesRemoved { .. } => return remove(connection, kind, &key),
         Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,
         Record::OldMeasurement(leg) => return put_measured(connection, unix_ms, leg),
         _ => {}
@@ -418,6 +428,25 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
     let insert = "INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3, ?4)";
     let sum = sum_of(&[kind, &key, &body]);
     connection.prepare_cached(insert)?.execute(params![kind, key, body, sum])?;
+    Ok(())
+}
+
+/// Removes a row, and the usage of the flow that it was.
+fn remove(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<()> {
+    // Flows of both kinds have names of their own.
+    let kinds = [kind, if kind == "flow" { "packet-flow" } else { kind }];
+    for kind in kinds {
+        let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
+        connection.prepare_cached(remove)?.execute([kind, key])?;
+    }
+    // The usage of a learned destination stays with the flow that it became.
+    // The name of the flow comes after the 20 digits of the day and a space.
+    // The index of these days is found by these very words.
+    let remove = "DELETE FROM records \
+                  WHERE kind IN ('usage', 'packets') AND substr(key, 22) = ?1 \
+                  AND NOT EXISTS (SELECT 1 FROM records WHERE kind = 'flow' AND key = ?1) \
+                  AND ?2 IN ('flow', 'learned')";
+    connection.prepare_cached(remove)?.execute([key, kind])?;
     Ok(())
 }
 

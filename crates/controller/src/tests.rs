@@ -1,6 +1,10 @@
 //! The whole controller over sockets: agents by their own small client, operators by
 //! [`Client`] and by hand.
 
+mod asking;
+mod bodies;
+mod jumpstart;
+mod learned;
 mod observing;
 mod origins;
 mod packets;
@@ -180,20 +184,6 @@ impl Agent {
 
 fn error_of(body: &[u8]) -> String {
     serde_json::from_slice::<ErrorAnswer>(body).unwrap().error
-}
-
-#[test]
-fn list_is_no_request() {
-    let place = TestFolder::new("list");
-    let running = Running::new(&place);
-    let token = running.folder.admin().unwrap().token;
-    let (status, body) = running.raw(&format!(
-        "PUT /v1/settings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-         Authorization: Bearer {}\r\nContent-Length: 6\r\n\r\n[null]",
-        token.secret()
-    ));
-    assert_eq!(status, "HTTP/1.1 400 Bad Request");
-    assert!(error_of(body.as_bytes()).contains("expected a JSON object"), "{body}");
 }
 
 #[test]
@@ -475,6 +465,7 @@ impl Host {
             results: std::mem::take(&mut self.results),
             sessions: None,
             passive: Vec::new(),
+            learners: Vec::new(),
         };
         let is_gateway = document.processes.iter().any(|process| process.name == "gateway");
         let (status, body) = self.agent.report(&report);
@@ -574,6 +565,7 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     let history: History = client.get("/v1/measurements/office/192.0.2.7").unwrap();
     assert_eq!(history.measured[0].rtt_min_ms, 200.0);
     observing::relay_is_at_its_place(&client);
+    asking::plans_are_asked_about(&running, &plan);
 
     let nothing = SettingsRequest { budget_usd_per_day: Some(Money::ZERO), ..budget };
     let _: SettingsView = client.put("/v1/settings", &nothing).unwrap();

@@ -11,14 +11,22 @@ use std::net::{IpAddr, SocketAddr};
 pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use tradewind_control::SettingsRequest;
 use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
-use tradewind_control::gain::{FlowGain, RelayGain, Spending};
-use tradewind_control::imported::Imported;
+use tradewind_control::front::Point;
+use tradewind_control::gain::{DayTests, FlowGain, RelayGain, Spending};
+use tradewind_control::imported::{Billed, Imported};
+use tradewind_control::jumpstart::{ArmsView, HostJumpstart};
+use tradewind_control::learned::Learned;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
-use tradewind_control::record::{AuditEntry, FlowRecord, HourUsage, Mode, PlanRecord, Role, Step};
-use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_control::proxies::Proxies;
+use tradewind_control::record::{
+    AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PlanRecord, Role, Step,
+};
+use tradewind_control::relayed::Compared;
+use tradewind_control::what_if::{Supposed, Worth};
+pub use tradewind_control::{JumpstartRequest, SettingsRequest};
+use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio, SiteId};
 
@@ -101,7 +109,8 @@ pub enum HostState {
     Refuses,
     /// Has a process that failed.
     Failing,
-    /// Has not reported for a while.
+    /// The controller does not hear its agent: the agent or the host is down, or the way between.
+    /// Its relay or gateway may go on.
     Away,
     /// No plan uses it any more.
     Drained,
@@ -143,6 +152,46 @@ pub struct FlowRequest {
     pub weight: Option<u32>,
     /// The address at which its gateway accepts it; a free port on loopback when absent.
     pub listen: Option<SocketAddr>,
+}
+
+/// The proxies that a site's gateways should offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProxiesRequest {
+    /// The address that accepts SOCKS5, on loopback; none when absent.
+    pub socks5: Option<SocketAddr>,
+    /// The address that accepts HTTP proxy requests, on loopback; none when absent.
+    pub connect: Option<SocketAddr>,
+    /// The destinations that sessions may go to; all public addresses and names when empty, or with
+    /// a rule of all addresses and ports.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub destinations: Vec<DestinationRule>,
+    /// The volume of a day from which on the controller makes a learned destination a flow; the
+    /// operator alone does when absent.
+    pub adopt_above: Option<Bytes>,
+}
+
+/// A learned destination to make a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdoptRequest {
+    /// The volume of a day; its mean so far when absent.
+    pub per_day: Option<Bytes>,
+    /// Weight of its completion time; 1 when absent.
+    #[schemars(range(min = 1))]
+    pub weight: Option<u32>,
+}
+
+/// The destinations that gateways have learned, and the proxies that they learn from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LearnedView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The proxies, by site.
+    pub proxies: Vec<Proxies>,
+    /// The destinations that no flow has, those with the most bytes a day first.
+    pub learned: Vec<Learned>,
 }
 
 /// All flows.
@@ -201,6 +250,23 @@ pub struct SettingsView {
     pub mode: Mode,
     /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
     pub control_share: Ratio,
+    /// Jump-start of the hosts.
+    pub jumpstart: JumpstartSettings,
+}
+
+/// Jump-start of the hosts, and what it gains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Jumpstart {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The number of days that connections are compared over, today included.
+    pub days: u64,
+    /// The settings.
+    pub settings: JumpstartSettings,
+    /// The hosts that the settings cover, and others that have learned.
+    pub hosts: Vec<HostJumpstart>,
+    /// The comparison of both arms over all hosts.
+    pub arms: ArmsView,
 }
 
 /// A plan.
@@ -213,6 +279,31 @@ pub struct PlanView {
     /// The plan.
     #[serde(flatten)]
     pub record: PlanRecord,
+}
+
+/// The plans of several budgets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Front {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Time when they were computed, in milliseconds since the Unix epoch.
+    pub made_unix_ms: u64,
+    /// The budget then.
+    pub budget_usd_per_day: Money,
+    /// The paths in effect then.
+    pub present: Worth,
+    /// The plans, the least budget first; with the last one nothing more pays.
+    pub points: Vec<Point>,
+}
+
+/// The plan under changes that are supposed, beside what is in effect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SupposedView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Both, and how they differ.
+    #[serde(flatten)]
+    pub supposed: Supposed,
 }
 
 /// The state of everything, on one screen.
@@ -268,6 +359,16 @@ pub struct Gain {
     pub flows: Vec<FlowGain>,
     /// The use of each relay in each day, oldest first.
     pub relays: Vec<RelayGain>,
+    /// What relays carried of each flow in each day by their own counts, beside what gateways told,
+    /// oldest first.
+    #[serde(default)]
+    pub relayed: Vec<Compared>,
+    /// The rate tests of each day that had some, oldest first.
+    #[serde(default)]
+    pub tests: Vec<DayTests>,
+    /// The bills that were imported, by day and host, oldest first.
+    #[serde(default)]
+    pub billed: Vec<Billed>,
     /// The money of today.
     pub spending: Spending,
 }
@@ -321,6 +422,15 @@ pub struct History {
 pub struct ImportRequest {
     /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::imported::MOST_IMPORTED).
     pub measurements: Vec<Imported>,
+}
+
+/// Bills to take in: all of them or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BillRequest {
+    /// The entries, 1 to [`MOST_BILLED`](tradewind_control::billed::MOST_BILLED). Those of one day
+    /// and host are added up, and replace what was imported for them before.
+    pub billed: Vec<Billed>,
 }
 
 /// The places of sites and regions.

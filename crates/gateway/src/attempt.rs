@@ -165,7 +165,8 @@ impl GatewayService {
             let option = (&options[*index], arm);
             match self.open_option(wanted, &routing, option, leading, true).await {
                 Err(NotOpen::Failed { failure, resend: Some(resend) }) => {
-                    let (flow, to) = (&wanted.listener.flow, wanted.destination);
+                    let (flow, to) =
+                        (self.flow_of(wanted.listener, wanted.destination), wanted.destination);
                     limited!(
                         info,
                         wanted.worker.lines(),
@@ -417,7 +418,8 @@ impl GatewayService {
         path: &RelayPath,
         has_next: bool,
     ) -> Result<SealedHeader, Failure> {
-        let (flow, destination) = (&wanted.listener.flow, wanted.destination);
+        let (flow, destination) =
+            (self.flow_of(wanted.listener, wanted.destination), wanted.destination);
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();

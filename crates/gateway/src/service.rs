@@ -1,6 +1,7 @@
 //! The service of a gateway: its listeners, and what all sessions share.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -75,6 +76,8 @@ impl Listener {
 /// The gateway's handling of connections.
 pub(super) struct GatewayService {
     pub(super) listeners: Vec<Listener>,
+    /// The flows of port forwards, by destination.
+    pub(super) flows: BTreeMap<Destination, FlowId>,
     pub(super) routes: Arc<Routes>,
     /// The share of sessions in the control arm.
     pub(super) control_share: Live<Ratio>,
@@ -115,7 +118,26 @@ pub(super) struct Host {
     pub(super) held: HeldKeys,
 }
 
+/// Returns the flows of port forwards, by destination; of two to one, the first.
+fn flows(listeners: &[Listener]) -> BTreeMap<Destination, FlowId> {
+    let forwards = listeners.iter().rev().filter_map(|listener| match &listener.kind {
+        Kind::Forward { to } => Some((to.clone(), listener.flow.clone())),
+        Kind::Tproxy { .. } | Kind::Socks5(_) | Kind::Connect(_) => None,
+    });
+    forwards.collect()
+}
+
 impl GatewayService {
+    /// Returns the flow of a session: of those through a proxy to the destination of a port
+    /// forward, that one's, so that gateway and relays call it the same however it came.
+    pub(super) fn flow_of<'a>(&'a self, listener: &'a Listener, to: &Destination) -> &'a FlowId {
+        let of_forward = match &listener.kind {
+            Kind::Socks5(_) | Kind::Connect(_) => self.flows.get(to),
+            Kind::Forward { .. } | Kind::Tproxy { .. } => None,
+        };
+        of_forward.unwrap_or(&listener.flow)
+    }
+
     /// Returns the timeouts in force.
     pub(super) const fn timeouts(&self) -> &LiveTimeouts {
         &self.session_settings.timeouts
@@ -147,6 +169,7 @@ impl GatewayService {
         let greeter = sealer.clone().map(Greeter::Gateway);
         let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
         Ok(Self {
+            flows: flows(&listeners),
             listeners,
             routes,
             control_share: Live::new(config.control_share),
@@ -164,5 +187,26 @@ impl GatewayService {
             needs_users: config.has_open_proxies() && !config.expose_without_password,
             plane: OnceLock::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destination_of_two_forwards_has_the_flow_of_the_first() {
+        let text = "direct = true
+            socks5 = ['127.0.0.1:3']
+            forward = [{ listen = '127.0.0.1:1', to = 'db.example.com:5432', flow = 'orders' },
+                       { listen = '127.0.0.1:2', to = 'db.example.com:5432', flow = 'again' }]
+            [routes]
+            default = 'direct'";
+        let config = GatewayConfig::parse(text).unwrap();
+        let listeners: Vec<Listener> =
+            crate::listeners(&config).into_iter().map(|(_, listener)| listener).collect();
+        let found = flows(&listeners);
+        let flow = FlowId::new("orders").unwrap();
+        assert_eq!(found, [("db.example.com:5432".parse().unwrap(), flow)].into());
     }
 }

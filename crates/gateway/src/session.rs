@@ -79,7 +79,7 @@ impl Service for GatewayService {
         let (application, asked) =
             self.admit_session(application, listener, permit, &mut read_ahead).await?;
         let Asked { client_request, mut leading } = asked;
-        let (flow, worker) = (&listener.flow, permit.worker());
+        let worker = permit.worker();
         let destination = match self
             .meet(client_request, &application, listener, permit, &mut read_ahead)
             .await
@@ -91,6 +91,7 @@ impl Service for GatewayService {
                 return Err(outcome);
             }
         };
+        let flow = self.flow_of(listener, &destination);
         note(|facts| {
             facts.flow = Some(flow.clone());
             facts.destination = Some(destination.clone());

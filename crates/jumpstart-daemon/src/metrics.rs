@@ -86,7 +86,7 @@ impl Metrics {
     pub(crate) fn catch_up(&self, learner: &Learner) {
         for (arm, totals) in learner.arms() {
             let labels: Labels = vec![("arm", name(*arm))];
-            let Totals { connections, acked, retransmitted_segments, busy } = *totals;
+            let Totals { connections, acked, retransmitted_segments, busy, sizes: _ } = *totals;
             let busy_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
             for (family, total) in [
                 (&self.connections, connections),

@@ -133,7 +133,6 @@ const fn arm_of(begun: Begun) -> (Arm, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Totals;
     use crate::learner::tests_support::sample;
     use tradewind_units::{Bytes, Duration};
 
@@ -250,12 +249,31 @@ mod tests {
         connections.see(&seen(2, 500, 0), jumped);
         connections.end_round();
         connections.end_round();
-        let expected = Totals {
-            connections: 2,
-            acked: Bytes::new(9500),
-            retransmitted_segments: 2,
-            busy: Duration::from_secs(2),
+        let jumped = &connections.arms()[&Arm::Jumped];
+        assert_eq!((jumped.connections, jumped.acked), (2, Bytes::new(9500)));
+        assert_eq!((jumped.retransmitted_segments, jumped.busy), (2, Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn completion_times_count_by_size_and_only_beyond_the_default_window() {
+        let mut connections = looking();
+        let of = |acked, seconds| Sample {
+            acked: Bytes::new(acked),
+            busy: Duration::from_secs(seconds),
+            ..seen(acked, acked, 3)
         };
-        assert_eq!(connections.arms()[&Arm::Jumped], expected);
+        // Segments have 1000 bytes.
+        for ended in [of(16_384, 2), of(32_767, 4), of(32_768, 8), of(10_000, 9), of(20_000, 0)] {
+            connections.see(&ended, jumped);
+        }
+        connections.end_round();
+        connections.end_round();
+        let sizes = &connections.arms()[&Arm::Jumped].sizes;
+        assert_eq!(sizes.keys().copied().collect::<Vec<_>>(), [14, 15]);
+        let small = sizes[&14];
+        assert_eq!((small.connections, small.bytes, small.seconds), (2, 49_151, 6.0));
+        assert_eq!(small.retransmitted_segments, 6);
+        assert!((small.log_seconds - 8_f64.ln()).abs() < 1e-9);
+        assert!((small.log_seconds_squared - 5.0 * 2_f64.ln().powi(2)).abs() < 1e-9);
     }
 }

@@ -55,7 +55,7 @@ pub mod sample;
 pub mod start;
 pub mod strict;
 
-pub use arms::{Arm, Totals};
+pub use arms::{Arm, SizeTotals, Totals};
 pub use config::{Combine, Config, ConfigError, Control, History, Mode, Settings};
 pub use connections::Begun;
 pub use explain::Explanation;

@@ -29,6 +29,8 @@ pub struct TcpInfo {
     pub send_mss: Bytes,
     /// Segments sent and not acknowledged.
     pub unacked_segments: u32,
+    /// Time since the peer acknowledged something, or answered a probe.
+    pub since_ack: Option<Duration>,
     /// Smoothed round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
     /// Smoothed variation of the round-trip time; `None` before the first sample.
@@ -119,6 +121,7 @@ impl TcpInfo {
             syn_data: raw.get(5)? & OPTION_SYN_DATA != 0,
             send_mss: bytes32(16)?,
             unacked_segments: u32_at(24)?,
+            since_ack: u32_at(56).map(|ms| Duration::from_millis(ms.into())),
             rtt: Some(u32_at(68)?).filter(measured).map(micros),
             rtt_variation: Some(u32_at(72)?).filter(|_| u32_at(68) != Some(0)).map(micros),
             slow_start_threshold: Segments::new(u32_at(76)?).ok(),

@@ -534,6 +534,7 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.grant = Some(header.grant_id);
     facts.gateway = Some(header.grant.gateway);
     facts.neighbour = Some(header.neighbour());
+    facts.next = header.next_hop().map(|next| next.identity);
     facts.path = header.next_hop().map(|next| next.address.to_string());
 }
 

@@ -42,15 +42,22 @@ describe('money', () => {
       cost,
     });
     const relays = [one('r1', 1, 1), one('r2', 1, 2), one('r1', 2, 4)];
-    const costs = (key: (one: RelayGain) => string) =>
-      relaysBy(relays, key).map((sum) => [sum.key, sum.cost]);
-    expect(costs((one) => one.relay)).toEqual([
-      ['r1', 5],
-      ['r2', 2],
+    const bills = [
+      { host: 'r1', day: 1, usd: 2 },
+      { host: 'r1', day: 2, usd: 3 },
+      { host: 'office-1', day: 3, usd: 0 },
+    ];
+    const costs = (key: (relay: string, day: number) => string) =>
+      relaysBy(relays, bills, key).map((sum) => [sum.key, sum.cost, sum.billed]);
+    expect(costs((relay) => relay)).toEqual([
+      ['r1', 5, 5],
+      ['r2', 2, null],
+      ['office-1', 0, 0],
     ]);
-    expect(costs((one) => String(one.day))).toEqual([
-      ['1', 3],
-      ['2', 4],
+    expect(costs((_, day) => String(day))).toEqual([
+      ['1', 3, 2],
+      ['2', 4, 3],
+      ['3', 0, 0],
     ]);
   });
 });

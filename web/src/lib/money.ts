@@ -1,6 +1,6 @@
 // The gain and the cost of several days, added up.
 
-import type { FlowGain, RelayGain } from './types';
+import type { Billed, FlowGain, RelayGain } from './types';
 
 export interface FlowSum {
   flow: string;
@@ -51,18 +51,31 @@ export interface Sum {
   bytes: number;
   cost: number;
   secondsSaved: number | null;
+  /** Dollars that were billed, of what bills were imported for; `null`: none. */
+  billed: number | null;
 }
 
-/** Adds up relays' days by what `key` returns. */
-export function relaysBy(relays: readonly RelayGain[], key: (one: RelayGain) => string): Sum[] {
+/** Adds up relays' days, and the bills of their hosts, by what `key` returns. */
+export function relaysBy(
+  relays: readonly RelayGain[],
+  bills: readonly Billed[],
+  key: (relay: string, day: number) => string,
+): Sum[] {
   const sums = new Map<string, Sum>();
+  const none = { sessions: 0, bytes: 0, cost: 0, secondsSaved: null, billed: null };
   for (const one of relays) {
-    const of = key(one);
-    const sum = sums.get(of) ?? { key: of, sessions: 0, bytes: 0, cost: 0, secondsSaved: null };
+    const of = key(one.relay, one.day);
+    const sum: Sum = sums.get(of) ?? { key: of, ...none };
     sum.sessions += one.sessions;
     sum.bytes += one.bytes;
     sum.cost += one.cost;
     if (one.seconds_saved !== null) sum.secondsSaved = (sum.secondsSaved ?? 0) + one.seconds_saved;
+    sums.set(of, sum);
+  }
+  for (const one of bills) {
+    const of = key(one.host, one.day);
+    const sum: Sum = sums.get(of) ?? { key: of, ...none };
+    sum.billed = (sum.billed ?? 0) + one.usd;
     sums.set(of, sum);
   }
   return [...sums.values()];

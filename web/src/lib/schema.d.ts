@@ -94,6 +94,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/bills": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take bills of clouds in */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["BillRequest"];
+                };
+            };
+            responses: {
+                /** @description Done */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -389,6 +436,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/front": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The plans of several budgets */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Front"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/gain": {
         parameters: {
             query?: never;
@@ -647,6 +739,150 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["InviteAnswer"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jumpstart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Jump-start of the hosts, and what it gains */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Number of days, today included; 1 when absent */
+                    days?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Jumpstart"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/learned": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Destinations that gateways have learned */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["LearnedView"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/learned/{id}/adopt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a learned destination a flow */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["AdoptRequest"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["FlowView"];
                     };
                 };
                 /** @description The problem */
@@ -1118,6 +1354,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/proxies/{site}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Have the gateways of a site offer proxies, and learn flows from them */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    site: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ProxiesRequest"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["LearnedView"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** End the proxies of a site */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    site: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Done */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/settings": {
         parameters: {
             query?: never;
@@ -1241,6 +1557,55 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/what-if": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The plan under changes that are supposed; changes nothing */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["WhatIf"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["SupposedView"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1254,6 +1619,48 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
+        };
+        /** @description A learned destination to make a flow. */
+        AdoptRequest: {
+            /**
+             * size
+             * @description The volume of a day; its mean so far when absent.
+             * @example 64 KiB
+             */
+            per_day?: string | null;
+            /**
+             * Format: uint32
+             * @description Weight of its completion time; 1 when absent.
+             */
+            weight?: number | null;
+        };
+        /** @description Connections that started with a learned window, compared with those of the control arm. */
+        ArmsView: {
+            /**
+             * Format: uint64
+             * @description Connections of the control arm that ended.
+             */
+            control_connections: number;
+            /**
+             * Format: double
+             * @description The same of the control arm.
+             */
+            control_resent_per_mb: number | null;
+            /**
+             * Format: uint64
+             * @description Connections that started with a learned window, and ended.
+             */
+            jumped_connections: number;
+            /**
+             * Format: double
+             * @description Segments sent again by each megabyte of the former.
+             */
+            jumped_resent_per_mb: number | null;
+            /**
+             * @description Completion time of the control arm by that with learned windows, over size classes with
+             *     both; absent: too few.
+             */
+            speedup: components["schemas"]["Estimate"] | null;
         };
         /** @description The newest entries of the audit log. */
         Audit: {
@@ -1284,6 +1691,33 @@ export interface components {
         };
         /** @description The origin of a volume. */
         Basis: "declared" | "forecast";
+        /** @description Bills to take in: all of them or none. */
+        BillRequest: {
+            /**
+             * @description The entries, 1 to [`MOST_BILLED`](tradewind_control::billed::MOST_BILLED). Those of one day
+             *     and host are added up, and replace what was imported for them before.
+             */
+            billed: components["schemas"]["Billed"][];
+        };
+        /** @description The bill of a host for one day. */
+        Billed: {
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC).
+             */
+            day: number;
+            /**
+             * name
+             * @description The host; its relay has the same name.
+             * @example host-1
+             */
+            host: string;
+            /**
+             * dollars
+             * @description The dollars, of its machine and its traffic.
+             */
+            usd: number;
+        };
         /** @description A change of what the API tells: the data of an event `change` of `/v1/events`. */
         Change: {
             /** @description The kinds that have changed since the event before; the first event names all. */
@@ -1301,6 +1735,53 @@ export interface components {
         };
         /** @description The service selection of a packet flow while it runs. */
         Chooser: "auto" | "planned";
+        /** @description The sessions of a flow over one relay in one day, as both sides tell them. */
+        Compared: {
+            /**
+             * dollars
+             * @description The cost of what the relay sent, by its own count.
+             */
+            cost: number;
+            /**
+             * Format: uint64
+             * @description Their bytes, both ways.
+             */
+            counted_bytes: number;
+            /**
+             * Format: uint64
+             * @description Sessions that the relay counted itself.
+             */
+            counted_sessions: number;
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC).
+             */
+            day: number;
+            /** @description True if both differ by more than sessions under way explain. */
+            differs: boolean;
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            flow: string;
+            /**
+             * name
+             * @description The relay.
+             * @example hamina
+             */
+            relay: string;
+            /**
+             * Format: uint64
+             * @description Their bytes, both ways.
+             */
+            told_bytes: number;
+            /**
+             * Format: uint64
+             * @description Sessions over it that gateways told of.
+             */
+            told_sessions: number;
+        };
         /**
          * @description The evaluation of one service: its cheapest option that meets the demand, or its fastest if none
          *     does.
@@ -1408,6 +1889,24 @@ export interface components {
             usd: number;
             /** @description The reason for that service. */
             why: string;
+        };
+        /** @description The rate tests of a day. */
+        DayTests: {
+            /**
+             * Format: uint64
+             * @description The bytes that they carried; absent if that was not counted yet.
+             */
+            bytes: number | null;
+            /**
+             * dollars
+             * @description The cost of what relays sent in them.
+             */
+            cost: number;
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC).
+             */
+            day: number;
         };
         /** @description The volume that a flow is expected to carry in a day. */
         Demand: {
@@ -1755,8 +2254,35 @@ export interface components {
              */
             tested_days: number;
         };
+        /** @description The plans of several budgets. */
+        Front: {
+            /**
+             * dollars
+             * @description The budget then.
+             */
+            budget_usd_per_day: number;
+            /**
+             * Format: uint64
+             * @description Time when they were computed, in milliseconds since the Unix epoch.
+             */
+            made_unix_ms: number;
+            /** @description The plans, the least budget first; with the last one nothing more pays. */
+            points: components["schemas"]["Point"][];
+            /** @description The paths in effect then. */
+            present: components["schemas"]["Worth"];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
+        };
         /** @description The gain of the overlay, and its cost. */
         Gain: {
+            /**
+             * @description The bills that were imported, by day and host, oldest first.
+             * @default []
+             */
+            billed: components["schemas"]["Billed"][];
             /**
              * share
              * @description Share of sessions over relays that go direct instead, by lot, to measure the gain.
@@ -1771,6 +2297,12 @@ export interface components {
             days: number;
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
+            /**
+             * @description What relays carried of each flow in each day by their own counts, beside what gateways told,
+             *     oldest first.
+             * @default []
+             */
+            relayed: components["schemas"]["Compared"][];
             /** @description The use of each relay in each day, oldest first. */
             relays: components["schemas"]["RelayGain"][];
             /**
@@ -1780,6 +2312,11 @@ export interface components {
             schema_version: number;
             /** @description The money of today. */
             spending: components["schemas"]["Spending"];
+            /**
+             * @description The rate tests of each day that had some, oldest first.
+             * @default []
+             */
+            tests: components["schemas"]["DayTests"][];
         };
         /** @description The measurements of one leg in the last week. */
         History: {
@@ -1802,6 +2339,55 @@ export interface components {
              * @example office
              */
             to: string;
+        };
+        /** @description Jump-start on one host. */
+        HostJumpstart: {
+            /**
+             * Format: uint64
+             * @description Connections of the control arm that ended.
+             */
+            control_connections: number;
+            /**
+             * Format: double
+             * @description The same of the control arm.
+             */
+            control_resent_per_mb: number | null;
+            /** @description The destinations with most samples. */
+            destinations: components["schemas"]["LearnedWindow"][];
+            /**
+             * name
+             * @description The host.
+             * @example host-1
+             */
+            host: string;
+            /** @description True if it starts connections with learned windows now. */
+            is_acting: boolean;
+            /** @description True if the settings cover it. */
+            is_covered: boolean;
+            /**
+             * Format: uint64
+             * @description Connections that started with a learned window, and ended.
+             */
+            jumped_connections: number;
+            /**
+             * Format: double
+             * @description Segments sent again by each megabyte of the former.
+             */
+            jumped_resent_per_mb: number | null;
+            /**
+             * Format: uint64
+             * @description Destinations that are left out above.
+             */
+            others: number;
+            /**
+             * @description Completion time of the control arm by that with learned windows, over size classes with
+             *     both; absent: too few.
+             */
+            speedup: components["schemas"]["Estimate"] | null;
+            /** @description The reason why it does not although it should, in one line. */
+            why_not: string | null;
+            /** @description The windows of all destinations, as a histogram. */
+            windows: components["schemas"]["WindowCount"][];
         };
         /** @description The state of a host. */
         HostState: "well" | "awaited" | "behind" | "refuses" | "failing" | "away" | "drained" | "revoked";
@@ -2011,8 +2597,145 @@ export interface components {
              */
             ttl_ms: number;
         };
+        /** @description Jump-start of the hosts, and what it gains. */
+        Jumpstart: {
+            /** @description The comparison of both arms over all hosts. */
+            arms: components["schemas"]["ArmsView"];
+            /**
+             * Format: uint64
+             * @description The number of days that connections are compared over, today included.
+             */
+            days: number;
+            /** @description The hosts that the settings cover, and others that have learned. */
+            hosts: components["schemas"]["HostJumpstart"][];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
+            /** @description The settings. */
+            settings: components["schemas"]["JumpstartSettings"];
+        };
+        /** @description Settings of jump-start to change; what is absent stays. */
+        JumpstartRequest: {
+            /** @description Share of connections that keep the default window, at most half. */
+            control_share?: (number | string) | null;
+            /** @description The hosts; all if neither hosts nor sites are named. */
+            hosts?: string[] | null;
+            /** @description True to turn it on for the hosts below, false to turn it off for all. */
+            is_on?: boolean | null;
+            /** @description The sites and regions whose hosts do as well. */
+            sites?: string[] | null;
+            /**
+             * segments
+             * @description The greatest initial window, 10 to 65535 segments.
+             */
+            window_max?: number | null;
+        };
+        /** @description Jump-start of the hosts: relays and gateways learn initial windows from their own connections. */
+        JumpstartSettings: {
+            /**
+             * share
+             * @description Share of connections that keep the default window, to measure the benefit.
+             * @example 0.01
+             * @example 1 %
+             */
+            control_share: number | string;
+            /** @description The hosts; all if neither hosts nor sites are named. */
+            hosts: string[];
+            /** @description True if the hosts below learn; else none does. */
+            is_on: boolean;
+            /** @description The sites and regions whose hosts do as well. */
+            sites: string[];
+            /**
+             * segments
+             * @description The greatest initial window, in segments.
+             */
+            window_max: number;
+        };
         /** @description A kind of what operators see. */
         Kind: "hosts" | "flows" | "plan" | "rollout" | "gain" | "settings" | "audit";
+        /** @description A destination that programs reach through a gateway's proxies, and that no flow has. */
+        Learned: {
+            /**
+             * Format: uint64
+             * @description The most sessions that were open at the same time.
+             */
+            concurrent: number;
+            /**
+             * Format: uint64
+             * @description Time when it was first reported, in milliseconds since the Unix epoch.
+             */
+            first_unix_ms: number;
+            /**
+             * name
+             * @description The site of the gateway.
+             * @example office
+             */
+            from: string;
+            /**
+             * name
+             * @description The name that it has as a flow once it is adopted.
+             * @example orders
+             */
+            id: string;
+            /**
+             * Format: uint64
+             * @description Time when it was last reported, in milliseconds since the Unix epoch.
+             */
+            last_unix_ms: number;
+            /**
+             * Format: double
+             * @description The mean completion time of those that ended in order, in seconds.
+             */
+            mean_seconds: number | null;
+            /**
+             * size
+             * @description The mean volume of a day, over the last seven days or since it was first seen.
+             * @example 64 KiB
+             */
+            per_day: string;
+            /**
+             * Format: uint64
+             * @description Sessions that ended, whether or not in order.
+             */
+            sessions: number;
+            /**
+             * HOST:PORT
+             * @description The destination.
+             * @example db.example.com:443
+             */
+            to: string;
+        };
+        /** @description The destinations that gateways have learned, and the proxies that they learn from. */
+        LearnedView: {
+            /** @description The destinations that no flow has, those with the most bytes a day first. */
+            learned: components["schemas"]["Learned"][];
+            /** @description The proxies, by site. */
+            proxies: components["schemas"]["Proxies"][];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
+        };
+        /** @description The learned window of one destination. */
+        LearnedWindow: {
+            /** @description The destination, a prefix. */
+            destination: string;
+            /** @description True if connections start with it now; false where it is held back, refused or only shown. */
+            is_in_force: boolean;
+            /**
+             * Format: uint32
+             * @description Connections of the last round that had any.
+             */
+            samples: number;
+            /**
+             * Format: uint32
+             * @description The initial window, in segments.
+             */
+            window_segments: number;
+        };
         /** @description All that is known of one leg in one direction. */
         LegMeasurement: {
             /**
@@ -2088,6 +2811,29 @@ export interface components {
         Method: "tcp" | "passive" | "ping" | "imported" | "distance";
         /** @description The one who applies plans. */
         Mode: "suggest" | "auto";
+        /** @description A flow that would take another path. */
+        Move: {
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            flow: string;
+            /** @description The regions of its path in effect; empty: direct. */
+            from: string[];
+            /**
+             * Format: double
+             * @description Its completion time in the plan, of its volume there.
+             */
+            seconds_after: number;
+            /**
+             * Format: double
+             * @description Its completion time now.
+             */
+            seconds_before: number;
+            /** @description The regions of its path in the plan. */
+            to: string[];
+        };
         /** @description A path that a flow does not take. */
         OtherPath: {
             /** @description Its relays, as hosts; empty: direct. */
@@ -2612,6 +3358,14 @@ export interface components {
              *     }
              */
             packets: components["schemas"]["PlannedPackets"];
+            /**
+             * @description Time since when each flow has its path, in milliseconds since the Unix epoch, once the plan
+             *     is in effect: a plan before that gave the same path counts as well.
+             * @default {}
+             */
+            paths_since: {
+                [key: string]: number;
+            };
             /** @description The plan; its relays have the names of hosts. */
             plan: components["schemas"]["Plan"];
             /** @description The basis of its seconds, in a line each: legs measured, and when, and legs that were not. */
@@ -2736,6 +3490,49 @@ export interface components {
              */
             relay_type: string;
         };
+        /** @description The plan of one budget. */
+        Point: {
+            /**
+             * dollars
+             * @description The budget of a day, with the part that is reserved for packet flows.
+             */
+            budget_usd_per_day: number;
+            /**
+             * Format: uint
+             * @description Flows over relays.
+             */
+            flows_over_relays: number;
+            /**
+             * Format: uint
+             * @description Relays that run.
+             */
+            relays: number;
+            /**
+             * Format: double
+             * @description The sum of the flows' completion times.
+             */
+            seconds: number;
+            /**
+             * Format: double
+             * @description The seconds that they take less than on direct paths.
+             */
+            seconds_saved: number;
+            /**
+             * dollars
+             * @description The cost of relays and traffic.
+             */
+            usd_per_day: number;
+        };
+        /** @description Another price of traffic. */
+        PriceChange: {
+            /** @description The regions whose relays send it: `aws:us-east-1`, all of a cloud, `aws:*`, or all, `*`. */
+            from: string;
+            /**
+             * Format: double
+             * @description The factor of its price.
+             */
+            times: number;
+        };
         /** @description The state of a process. */
         ProcessState: "starting" | "ready" | "draining" | "failed";
         /** @description The state of one process. */
@@ -2753,6 +3550,54 @@ export interface components {
             sessions: number | null;
             /** @description Its state. */
             state: components["schemas"]["ProcessState"];
+        };
+        /**
+         * @description The proxies of a site's gateways. Sessions through them to destinations of flows take the paths
+         *     of those; others go direct, and are learned.
+         */
+        Proxies: {
+            /**
+             * size
+             * @description The volume of a day from which on the controller makes a learned destination a flow; the
+             *     operator alone does when absent.
+             * @example 64 KiB
+             */
+            adopt_above: string | null;
+            /** @description The address that accepts HTTP proxy requests, on loopback. */
+            connect: string | null;
+            /**
+             * @description The destinations that sessions may go to; all public addresses and names when empty, or with
+             *     a rule of all addresses and ports.
+             */
+            destinations: string[];
+            /**
+             * name
+             * @description The site.
+             * @example office
+             */
+            site: string;
+            /** @description The address that accepts SOCKS5, on loopback. */
+            socks5: string | null;
+        };
+        /** @description The proxies that a site's gateways should offer. */
+        ProxiesRequest: {
+            /**
+             * size
+             * @description The volume of a day from which on the controller makes a learned destination a flow; the
+             *     operator alone does when absent.
+             * @example 64 KiB
+             */
+            adopt_above?: string | null;
+            /** @description The address that accepts HTTP proxy requests, on loopback; none when absent. */
+            connect?: string | null;
+            /**
+             * @description The destinations that sessions may go to; all public addresses and names when empty, or with
+             *     a rule of all addresses and ports.
+             * @default []
+             */
+            destinations: string[];
+            /** @description The address that accepts SOCKS5, on loopback; none when absent. */
+            socks5?: string | null;
         };
         /** @description The rate of a probe's transfer, after its start-up. */
         RateSummary: {
@@ -2788,6 +3633,25 @@ export interface components {
              * @example 1.12
              */
             version: string;
+        };
+        /** @description A region in which more or fewer relays would run. */
+        RegionChange: {
+            /**
+             * Format: uint
+             * @description Relays of the plan.
+             */
+            plan: number;
+            /**
+             * Format: uint
+             * @description Relays in effect.
+             */
+            present: number;
+            /**
+             * region
+             * @description The region.
+             * @example gcp:europe-north1
+             */
+            region: string;
         };
         /** @description The use of one relay in one day. */
         RelayGain: {
@@ -2916,6 +3780,8 @@ export interface components {
             budget_usd_per_day?: number | null;
             /** @description Share of sessions over relays that go direct instead, by lot, to measure the gain. */
             control_share?: (number | string) | null;
+            /** @description Jump-start of the hosts. */
+            jumpstart?: components["schemas"]["JumpstartRequest"] | null;
             /** @description The one who applies plans. */
             mode?: components["schemas"]["Mode"] | null;
         };
@@ -2938,6 +3804,8 @@ export interface components {
              * @example 1 %
              */
             control_share: number | string;
+            /** @description Jump-start of the hosts. */
+            jumpstart: components["schemas"]["JumpstartSettings"];
             /** @description The one who applies plans. */
             mode: components["schemas"]["Mode"];
             /**
@@ -3055,6 +3923,37 @@ export interface components {
          *     applied the one before.
          */
         Step: "relays" | "gateways" | "done";
+        /** @description The plan under changes that are supposed, beside what is in effect. */
+        SupposedView: {
+            /** @description Those flows, at most [`MOST_MOVES`]. */
+            flows: components["schemas"]["Move"][];
+            /**
+             * Format: uint
+             * @description The number of flows with another path.
+             */
+            moves: number;
+            /** @description The plan under the changes. */
+            plan: components["schemas"]["Worth"];
+            /** @description The paths in effect, by what is measured and expected now. */
+            present: components["schemas"]["Worth"];
+            /** @description The regions in which it runs more or fewer relays. */
+            regions: components["schemas"]["RegionChange"][];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
+            /**
+             * Format: double
+             * @description The seconds a day that it saves more; below zero: fewer.
+             */
+            seconds_saved_more: number;
+            /**
+             * Format: double
+             * @description The dollars a day that the plan costs more; below zero: less.
+             */
+            usd_more: number;
+        };
         /** @description The usage of a flow in the last month. */
         Usage: {
             /**
@@ -3070,6 +3969,86 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
+        };
+        /** @description Another volume. */
+        VolumeChange: {
+            /**
+             * name
+             * @description The flow; all flows when absent.
+             * @default null
+             * @example orders
+             */
+            flow: string | null;
+            /**
+             * Format: double
+             * @description The factor of its volume.
+             */
+            times: number;
+        };
+        /** @description Changes that are supposed; none of them is made. */
+        WhatIf: {
+            /**
+             * dollars
+             * @description The most that a day may cost, in dollars; the budget as it is set when absent.
+             * @default null
+             */
+            budget_usd_per_day: number | null;
+            /**
+             * @description Prices that are others.
+             * @default []
+             */
+            prices: components["schemas"]["PriceChange"][];
+            /**
+             * @description Volumes that are others.
+             * @default []
+             */
+            volumes: components["schemas"]["VolumeChange"][];
+            /**
+             * @description Regions without relays: `gcp:us-east4`, or all of a cloud, `gcp:*`.
+             * @default []
+             */
+            without: string[];
+        };
+        /** @description The destinations whose windows are in one class of a histogram. */
+        WindowCount: {
+            /**
+             * Format: uint64
+             * @description Destinations.
+             */
+            destinations: number;
+            /**
+             * Format: uint32
+             * @description The least window of the class, in segments.
+             */
+            from_segments: number;
+        };
+        /** @description The money and the time of all flows' volumes of a day. */
+        Worth: {
+            /**
+             * Format: uint
+             * @description Flows over relays.
+             */
+            flows_over_relays: number;
+            /**
+             * Format: uint
+             * @description Relays that run.
+             */
+            relays: number;
+            /**
+             * Format: double
+             * @description The sum of the flows' completion times.
+             */
+            seconds: number;
+            /**
+             * Format: double
+             * @description The seconds that they take less than on direct paths.
+             */
+            seconds_saved: number;
+            /**
+             * dollars
+             * @description The cost of relays and traffic.
+             */
+            usd_per_day: number;
         };
     };
     responses: never;

@@ -36,6 +36,8 @@ const TO_MOVE: Duration = Duration::from_secs(60);
 /// Longest time for a transfer, and for the end of the controller.
 const TO_CARRY: Duration = Duration::from_secs(120);
 const TO_END: Duration = Duration::from_secs(15);
+/// Longest time until all sides have reported what was carried.
+const TO_REPORT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Checks an overlay from nothing to its end.
@@ -116,6 +118,7 @@ fn check(overlay: &mut Overlay<'_>) -> Result<Verdict, String> {
         return Ok(overlay.doubt(figures));
     }
 
+    overlay.counted()?;
     let moved = overlay.slow_leg()?;
     let begun = Instant::now();
     overlay.tell(&["budget", "0"])?;
@@ -124,8 +127,9 @@ fn check(overlay: &mut Overlay<'_>) -> Result<Verdict, String> {
     })?;
     let ended = begun.elapsed().as_secs_f64();
     Ok(Verdict::Pass(format!(
-        "{figures}; off a slow leg in {moved:.0} s, no session broken; without a budget all direct \
-         and no relay in {ended:.0} s; nothing left behind"
+        "{figures}; relays counted what the gateway told; off a slow leg in {moved:.0} s, no \
+         session broken; without a budget all direct and no relay in {ended:.0} s; nothing left \
+         behind"
     )))
 }
 
@@ -234,6 +238,44 @@ impl<'a> Overlay<'a> {
     fn download(&self, name: &str, from: &str) -> Result<f64, String> {
         let (command, file) = self.curl(name, from, &[]);
         finished(name, { command }.spawn(), &file, &self.folder.join("file"))
+    }
+
+    /// Checks that the controller shows of each relay of the flow what the gateway told, and what
+    /// the relay's own metrics say that it moved.
+    fn counted(&self) -> Result<(), String> {
+        self.wait("gateway, relays and their metrics agree", TO_REPORT, |it| {
+            let cost = it.ask(&["cost"])?;
+            let rows = cost["relayed"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let of = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
+            let mut compared = 0;
+            for row in rows.iter().filter(|row| row["flow"] == FAR) {
+                let relay = row["relay"].as_str().unwrap_or_default();
+                let all = rows.iter().filter(|row| row["relay"] == relay);
+                let all: u64 = all.map(|row| of(row, "counted_bytes")).sum();
+                // It runs no more if a newer plan does without it.
+                let moved = it.moved(relay).ok();
+                let are_alike = of(row, "told_bytes") == of(row, "counted_bytes")
+                    && of(row, "told_sessions") == of(row, "counted_sessions");
+                if !are_alike || moved.is_some_and(|moved| moved != all) {
+                    return Err(format!("{row}, and {moved:?} bytes by its metrics"));
+                }
+                compared += usize::from(moved.is_some() && all >= VOLUME);
+            }
+            Ok(compared > 0)
+        })
+    }
+
+    /// Returns the bytes that a relay has moved, by its own metrics.
+    fn moved(&self, relay: &str) -> Result<u64, String> {
+        let (region, _) = relay.rsplit_once('-').ok_or("a relay without a region")?;
+        let url = "http://127.0.0.1:9101/metrics";
+        let output = self.on(region, &["curl", "--silent", "--fail", url]).output();
+        let output = output.map_err(|error| format!("cannot run curl: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines = text.lines().filter(|it| it.starts_with("tradewind_relay_moved_bytes_total"));
+        let bytes = lines.map(|it| it.rsplit(' ').next().and_then(|it| it.parse::<u64>().ok()));
+        let bytes: Option<u64> = bytes.sum();
+        bytes.filter(|_| output.status.success()).ok_or_else(|| format!("{relay} has no metrics"))
     }
 
     fn curl(&self, name: &str, from: &str, more: &[&str]) -> (Command, PathBuf) {

@@ -3,6 +3,7 @@
 mod compare;
 mod configure;
 mod expected;
+mod front;
 mod joint;
 pub(crate) mod packets;
 pub(crate) mod problem;
@@ -48,6 +49,11 @@ enum PlanSubcommand {
     /// Each budget is that of streams and packet flows together; budgets that are too small for the
     /// packet flows are reported.
     Sweep(sweep::SweepArgs),
+    /// Show the controller's plans for several budgets: what does more money buy?
+    ///
+    /// From no relay to all that helps, each with dollars and seconds saved a day. They are
+    /// computed of what is measured now, and kept until that changes.
+    Front(front::FrontArgs),
     /// Compare plans for forecasts of a log's past periods with clairvoyant plans
     ///
     /// Each of the last periods is forecast from those before it and planned for; then its true
@@ -157,6 +163,7 @@ pub(crate) fn run(command: &PlanCommand) -> Outcome {
     match &command.command {
         Some(PlanSubcommand::Compare(args)) => compare::run(args),
         Some(PlanSubcommand::Sweep(args)) => sweep::run(args),
+        Some(PlanSubcommand::Front(args)) => front::run(args),
         Some(PlanSubcommand::Regret(args)) => regret::run(args),
         Some(PlanSubcommand::Configure(args)) => configure::run(args),
         None => one(&command.args),

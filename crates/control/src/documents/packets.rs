@@ -146,9 +146,9 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the relays that a plan gives a flow, if it was made for this very flow.
+/// Returns the relays that a plan gives a flow, if it was made for a flow between the same ends.
 fn path_of<'a>(plan: &'a PlanRecord, flow: &PacketFlowRecord) -> Option<&'a [RelayId]> {
-    plan.packets.flows.iter().find(|known| *known == flow)?;
+    plan.packets.flows.iter().find(|known| known.has_ends_of(flow))?;
     let mut planned = plan.packets.plan.flows.iter();
     planned.find(|planned| planned.id == flow.id).map(|planned| planned.path.as_slice())
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::{
     Arm, CONFIG_VERSION, Document, DocumentVersion, FlowHour, JoinRequest, PassiveLeg, Probe,
-    ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, Report, SCHEMA_VERSION,
-    SessionBatch, SessionTally, SignedDocument, Watched,
+    ProbeKind, ProbeOutcome, ProbeResult, ProcessState, ProcessStatus, RelayTally, Report,
+    SCHEMA_VERSION, SessionBatch, SessionTally, SignedDocument, Watched,
 };
 use tradewind_control::record::{FlowRecord, Role};
 use tradewind_control::{Event, InviteSecret};
@@ -40,6 +40,8 @@ pub(super) struct Agent {
     run: (u64, u64),
     /// The batch that waits to be acknowledged.
     pub(super) pending: Option<Pending>,
+    /// The sessions that its relay carried, and that it has not sent yet.
+    pub(super) relayed: Vec<RelayTally>,
     /// Sessions of which the controller must know, and can know at most.
     pub(super) counted: (u64, u64),
 }
@@ -76,6 +78,7 @@ impl Agent {
             results: Vec::new(),
             run: (u64::from(number), 1),
             pending: None,
+            relayed: Vec::new(),
             counted: (0, 0),
         }
     }
@@ -179,6 +182,7 @@ impl Agent {
             results: self.results.clone(),
             sessions: self.pending.as_ref().map(|pending| pending.batch.clone()),
             passive: self.passive(conditions),
+            learners: Vec::new(),
         };
         Event::Report { identity: self.identity(), report }
     }
@@ -203,7 +207,18 @@ impl Agent {
     /// Lets sessions of each flow of its gateway end: one over relays, if it has a path, and one
     /// directly.
     pub(super) fn carry(&mut self, at: u64, conditions: &Conditions, random: &mut Random) {
-        let Some(config) = self.gateway.as_ref().filter(|_| self.pending.is_none()) else { return };
+        if self.pending.is_some() {
+            return;
+        }
+        let relayed = std::mem::take(&mut self.relayed);
+        let Some(config) = &self.gateway else {
+            if !relayed.is_empty() {
+                let batch = SessionBatch { relayed, ..SessionBatch::empty(self.run.0, self.run.1) };
+                self.run.1 += 1;
+                self.pending = Some(Pending { batch, taken: (u64::MAX, 0) });
+            }
+            return;
+        };
         let mut tallies = Vec::new();
         for forward in &config.forward {
             let routes = config.routes.routes_to(&forward.to).1;
@@ -233,8 +248,30 @@ impl Agent {
         let (run, number) = self.run;
         self.run.1 += 1;
         let hours = hours(&tallies, (world::START + at) / 3_600_000);
-        let batch = SessionBatch { run, number, tallies, hours, packets: Vec::new() };
+        let batch = SessionBatch { tallies, hours, ..SessionBatch::empty(run, number) };
         self.pending = Some(Pending { batch, taken: (u64::MAX, 0) });
+    }
+
+    /// Returns the sessions over relays of the batch that waits.
+    pub(super) fn over_relays(&self) -> Vec<SessionTally> {
+        let tallies = self.pending.iter().flat_map(|pending| &pending.batch.tallies);
+        tallies.filter(|tally| !tally.path.is_empty()).cloned().collect()
+    }
+
+    /// Has its relay carry one hop of these sessions, which came from a gateway.
+    pub(super) fn relays(&mut self, tally: &SessionTally, from: PublicIdentity) {
+        if self.host.as_ref().is_none_or(|host| tally.path[0].as_str() != host.as_str()) {
+            return;
+        }
+        self.relayed.push(RelayTally {
+            flow: tally.flow.clone(),
+            from,
+            next: None,
+            sessions: tally.sessions,
+            failed: 0,
+            bytes_up: tally.bytes_up,
+            bytes_down: tally.bytes_down,
+        });
     }
 
     /// Notes that the batch is sent to a controller that knows these flows.

@@ -8,6 +8,7 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tradewind_control::history::History;
 use tradewind_control::record::{FlowRecord, Mode, Role, Step};
 use tradewind_control::{Answer, Event, SettingsRequest};
 use tradewind_plan::solver::{TwoProxy, solve};
@@ -84,6 +85,8 @@ struct Simulation {
     acknowledged: Acknowledged,
     /// The lead of the controller's clock on the true time, in milliseconds.
     ahead: u64,
+    /// Sessions over relays.
+    carried: u64,
     /// Relayed paths that were checked.
     paths: usize,
 }
@@ -106,6 +109,7 @@ impl Simulation {
             agents,
             acknowledged,
             ahead: world::START,
+            carried: 0,
             paths: 0,
         }
     }
@@ -264,7 +268,16 @@ impl Simulation {
         if !agent.should_report(at) {
             return;
         }
+        let was_waiting = agent.pending.is_some();
         agent.carry(at, &self.conditions, &mut self.random);
+        if !was_waiting {
+            let (from, carried) = (agent.data_identity(), agent.over_relays());
+            self.carried += carried.len() as u64;
+            for tally in carried {
+                self.agents.iter_mut().for_each(|agent| agent.relays(&tally, from));
+            }
+        }
+        let agent = &mut self.agents[index];
         agent.sends(&self.server.state().flows);
         let event = agent.report(at, &self.conditions);
         if let Some(Answer::Reported(answer)) = self.event(at, &event) {
@@ -354,8 +367,12 @@ impl Simulation {
         };
         let has_gateway = self.agents.iter().any(|agent| is_trusted_gateway(&agent));
         assert!(least > 0 || !has_gateway, "seed {seed}");
+        // Relays count those over them once at most.
+        let relayed = self.server.state().relayed.since(0);
+        let by_relays: u64 = relayed.map(|row| row.counted.sessions).sum();
+        assert!(by_relays <= self.carried, "seed {seed}: {by_relays} of {}", self.carried);
         // Hours have no more than days; a flow that was removed has its days alone.
-        let usage = self.server.state().usage.values().flat_map(BTreeMap::values).flatten();
+        let usage = self.server.state().usage.values().flat_map(History::hours);
         let by_hour: u64 = usage.map(|hour| hour.sessions).sum();
         assert!(by_hour <= counted, "seed {seed}: {by_hour} of {counted}");
         assert!(by_hour > 0 || !has_gateway, "seed {seed}");

@@ -1,6 +1,7 @@
 //! Runs without faults, in which one thing is otherwise than measured or planned.
 
 use tradewind_control::demand::Basis;
+use tradewind_control::history::History;
 use tradewind_control::record::{AuditEntry, Mode};
 use tradewind_control::{Event, SettingsRequest, gain};
 use tradewind_units::{Bytes, Money};
@@ -194,7 +195,7 @@ pub(crate) fn demand_that_changes_by_hour_is_forecast() {
     assert!((made + 1..made + 20).contains(&plans(&scenario)), "{}", plans(&scenario) - made);
     // By hours and by days it is the same.
     let state = scenario.simulation.server.state();
-    let by_hour = state.usage.values().flat_map(|days| days.values().flatten());
+    let by_hour = state.usage.values().flat_map(History::hours);
     let by_day = state.sessions.values().flatten();
     assert_eq!(
         by_hour.map(|hour| hour.bytes).sum::<u64>(),

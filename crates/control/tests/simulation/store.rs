@@ -144,15 +144,23 @@ fn key(record: &Record) -> String {
         Record::Sessions(DaySessions { day, tally }) => {
             format!("sessions {day:09} {} {:?}", tally.flow, tally.key())
         }
+        Record::Relayed(row) => format!("relayed {:09} {} {}", row.day, row.flow, row.relay),
         Record::Usage(usage) => format!("usage {} {:09}", usage.flow, usage.day),
         Record::Packets(packets) => format!("packets {} {:09}", packets.flow, packets.day),
+        Record::Proxies(proxies) => format!("proxies {}", proxies.site),
+        Record::Learned(flow) => format!("learned {}", flow.id),
         Record::Spent(spent) => format!("spent {:09}", spent.day),
+        Record::Billed(billed) => format!("billed {:09} {}", billed.day, billed.host),
+        Record::Jumps(jumps) => format!("jumps {} {:09}", jumps.host, jumps.day),
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
         Record::FlowRemoved { .. }
+        | Record::ProxiesRemoved { .. }
+        | Record::LearnedForgotten { .. }
         | Record::OldMeasurement(_)
         | Record::Doubt(_)
         | Record::Window(_)
         | Record::Seen(_)
+        | Record::Learners(_)
         | Record::Probing(_)
         | Record::Watching(_) => unreachable!("not kept under a key"),
     }

@@ -1,29 +1,25 @@
 //! The handlers of the API's routes.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
 use axum::Extension;
 use axum::extract::{Path, Request, State};
+use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
-use tradewind_control::{Answer, Controller, Event};
-use tradewind_grant::Destination;
+use tradewind_control::what_if::WhatIf;
+use tradewind_control::{Answer, Controller, Event, operator};
 use tradewind_units::{Duration, FlowId, SiteId};
 
 use super::guard::Rights;
 use super::{Shared, places, show};
 use crate::answer::{self, Answered, Problem};
 use crate::view::{
-    AccessView, Audit, FlowRequest, History, ImportRequest, InviteAnswer, InviteRequest,
-    Measurements, SCHEMA_VERSION, SettingsRequest,
+    AccessView, AdoptRequest, Audit, BillRequest, FlowRequest, History, ImportRequest,
+    InviteAnswer, InviteRequest, Measurements, ProxiesRequest, SCHEMA_VERSION, SettingsRequest,
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
 pub(super) const MOST_BYTES: usize = 64 * 1024;
 /// The same of an import. Chosen: 1000 measurements with names of the greatest length.
 const MOST_IMPORT_BYTES: usize = 512 * 1024;
-/// The first port that is given to a flow which names none. Chosen: below the ports that Linux
-/// gives to connections.
-const FIRST_PORT: u16 = 15_000;
 /// Most days of which the gain is told. Chosen: a month.
 pub(super) const MOST_DAYS: u64 = 31;
 
@@ -40,7 +36,10 @@ pub(super) async fn invite(State(shared): State<Shared>, request: Request) -> An
 }
 
 pub(super) async fn hosts(State(shared): State<Shared>) -> Answered {
-    answer::ok(&shared.engine.read(show::hosts).await)
+    answer::ok(&{
+        let links = shared.engine.links().clone();
+        shared.engine.read(move |controller| show::hosts(controller, &links)).await
+    })
 }
 
 pub(super) async fn drain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
@@ -79,6 +78,11 @@ pub(super) async fn gain(State(shared): State<Shared>, request: Request) -> Answ
     answer::ok(&shared.engine.read(move |controller| show::gain(controller, days)).await)
 }
 
+pub(super) async fn jumpstart(State(shared): State<Shared>, request: Request) -> Answered {
+    let days = days(request.uri().query())?;
+    answer::ok(&shared.engine.read(move |controller| show::jumpstart(controller, days)).await)
+}
+
 /// Reads `days=N` of a query; today alone when absent.
 pub(super) fn days(query: Option<&str>) -> Result<u64, Problem> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(1) };
@@ -109,32 +113,50 @@ fn record_of(
     let FlowRequest { from, to, to_site, per_day, weight, listen } = request;
     let to_site = match to_site {
         Some(site) => site,
-        None => site_of(&to)?,
+        None => operator::site_of(&to)?,
     };
-    let flows = &controller.state().flows;
-    let listen = match (listen, flows.get(&id)) {
+    let state = controller.state();
+    let listen = match (listen, state.flows.get(&id)) {
         (Some(listen), _) => listen,
         (None, Some(same)) if same.from == from => same.listen,
-        (None, _) => {
-            let is_taken = |port: u16| {
-                flows.values().any(|flow| flow.from == from && flow.listen.port() == port)
-            };
-            let free = (FIRST_PORT..=u16::MAX).find(|port| !is_taken(*port));
-            let none = || Problem::invalid("listen: no port is left at this site; name one");
-            SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), free.ok_or_else(none)?)
-        }
+        (None, _) => operator::free_listen(state, &from)?,
     };
     Ok(FlowRecord { id, from, to, to_site, per_day, weight: weight.unwrap_or(1), listen })
 }
 
-/// Returns a site that is named after the host of a destination.
-fn site_of(to: &Destination) -> Result<SiteId, Problem> {
-    let host = match to {
-        Destination::Address(address) => address.ip().to_string(),
-        Destination::Name { name, .. } => name.to_string(),
-    };
-    let named = host.parse();
-    named.map_err(|_| Problem::invalid(format!("to_site: expected a name for the place of {to}")))
+pub(super) async fn learned(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.engine.read(show::learned).await)
+}
+
+pub(super) async fn adopt(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let flow: FlowId = named(&id)?;
+    let AdoptRequest { per_day, weight } = answer::body(request, MOST_BYTES).await?;
+    shared.engine.handle(Event::Adopt { flow: flow.clone(), per_day, weight }).await?;
+    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &flow)).await?)
+}
+
+pub(super) async fn set_proxies(
+    State(shared): State<Shared>,
+    Path(site): Path<String>,
+    request: Request,
+) -> Answered {
+    let site: SiteId = named(&site)?;
+    let ProxiesRequest { socks5, connect, destinations, adopt_above } =
+        answer::body(request, MOST_BYTES).await?;
+    let proxies = Proxies { site, socks5, connect, destinations, adopt_above };
+    shared.engine.handle(Event::SetProxies(proxies)).await?;
+    learned(State(shared)).await
+}
+
+pub(super) async fn remove_proxies(
+    State(shared): State<Shared>,
+    Path(site): Path<String>,
+) -> Answered {
+    done(&shared, Event::RemoveProxies(named(&site)?)).await
 }
 
 pub(super) async fn remove_flow(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
@@ -175,9 +197,19 @@ pub(super) async fn apply(State(shared): State<Shared>, Path(number): Path<Strin
     done(&shared, Event::Apply { plan: number }).await
 }
 
+pub(super) async fn front(State(shared): State<Shared>) -> Answered {
+    answer::ok(&shared.asking.front(&shared.engine).await?)
+}
+
+pub(super) async fn what_if(State(shared): State<Shared>, request: Request) -> Answered {
+    let asked: WhatIf = answer::body(request, MOST_BYTES).await?;
+    answer::ok(&shared.asking.what_if(&shared.engine, asked).await?)
+}
+
 pub(super) async fn status(State(shared): State<Shared>) -> Answered {
     let (identity, problem) = (shared.identity, shared.planner.problem());
-    let status = move |controller: &Controller| show::status(controller, identity, problem);
+    let links = shared.engine.links().clone();
+    let status = move |controller: &Controller| show::status(controller, &links, identity, problem);
     answer::ok(&shared.engine.read(status).await)
 }
 
@@ -195,6 +227,11 @@ pub(super) async fn import(State(shared): State<Shared>, request: Request) -> An
     // They may allow another plan.
     shared.planner.wake();
     Ok(answered)
+}
+
+pub(super) async fn bill(State(shared): State<Shared>, request: Request) -> Answered {
+    let BillRequest { billed } = answer::body(request, MOST_IMPORT_BYTES).await?;
+    done(&shared, Event::Bill(billed)).await
 }
 
 pub(super) async fn history(

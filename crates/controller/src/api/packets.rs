@@ -94,7 +94,7 @@ fn view(controller: &Controller, flow: &PacketFlowRecord, days: u64) -> PacketFl
     let newest = (today.saturating_sub(MOST_DAYS - 1)..=today).rev().find_map(of_day);
     let in_effect = controller.packets_in_effect(now);
     let is_planned =
-        in_effect.is_some_and(|packets| packets.flows.iter().any(|known| known == flow));
+        in_effect.is_some_and(|packets| packets.flows.iter().any(|known| known.has_ends_of(flow)));
     let planned = in_effect
         .filter(|_| is_planned)
         .and_then(|packets| packets.plan.flows.iter().find(|planned| planned.id == flow.id));
@@ -126,7 +126,7 @@ fn why(
     let Some(packets) = in_effect else {
         return "no plan is in effect: the Internet alone".to_owned();
     };
-    if !packets.flows.iter().any(|known| known == flow) {
+    if !packets.flows.iter().any(|known| known.has_ends_of(flow)) {
         return "the plan was made before it was known: the Internet alone".to_owned();
     }
     if let Some(reason) = packets.left_out.get(&flow.id) {

@@ -7,14 +7,16 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use tradewind_control::message::ErrorAnswer;
+use tradewind_control::what_if::WhatIf;
 use tradewind_units::SiteId;
 
-use super::{Shared, events, handlers, packets};
+use super::{Shared, events, guard, handlers, packets};
 use crate::answer::{self, Answered};
 use crate::view::{
-    AccessView, Audit, Change, Explained, FlowRequest, FlowView, Flows, Gain, History, Hosts,
-    ImportRequest, InviteAnswer, InviteRequest, Measurements, PacketFlowRequest, PacketFlowView,
-    PacketFlows, Places, PlanView, SettingsRequest, SettingsView, Status, Usage,
+    AccessView, AdoptRequest, Audit, BillRequest, Change, Explained, FlowRequest, FlowView, Flows,
+    Front, Gain, History, Hosts, ImportRequest, InviteAnswer, InviteRequest, Jumpstart,
+    LearnedView, Measurements, PacketFlowRequest, PacketFlowView, PacketFlows, Places, PlanView,
+    ProxiesRequest, SettingsRequest, SettingsView, Status, SupposedView, Usage,
 };
 
 /// The place of schemas in the document.
@@ -77,7 +79,7 @@ fn put_of(path: &'static str, summary: &'static str, handler: MethodRouter<Share
 }
 
 fn routes() -> impl Iterator<Item = Route> {
-    hosts_and_flows().into_iter().chain(overlay())
+    hosts_and_flows().into_iter().chain(overlay()).chain(seen())
 }
 
 /// Returns the routes of hosts and flows.
@@ -107,12 +109,34 @@ fn hosts_and_flows() -> Vec<Route> {
             get(handlers::usage),
         )
         .answers::<Usage>(),
+        get_of("/v1/learned", "Destinations that gateways have learned", get(handlers::learned))
+            .answers::<LearnedView>(),
+        post_of(
+            "/v1/learned/{id}/adopt",
+            "Make a learned destination a flow",
+            post(handlers::adopt),
+        )
+        .takes::<AdoptRequest>()
+        .answers::<FlowView>(),
+        put_of(
+            "/v1/proxies/{site}",
+            "Have the gateways of a site offer proxies, and learn flows from them",
+            put(handlers::set_proxies),
+        )
+        .takes::<ProxiesRequest>()
+        .answers::<LearnedView>(),
+        Route::new(
+            Method::DELETE,
+            "/v1/proxies/{site}",
+            "End the proxies of a site",
+            delete(handlers::remove_proxies),
+        ),
         get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
             .answers::<Explained>(),
     ]
 }
 
-/// Returns the routes of the overlay as a whole.
+/// Returns the routes of what the overlay costs and gains, and of its plans.
 fn overlay() -> Vec<Route> {
     let of_days = |route: Route| {
         let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
@@ -135,6 +159,16 @@ fn overlay() -> Vec<Route> {
         put_of("/v1/packets/{id}", "Declare a packet flow", put(packets::add))
             .takes::<PacketFlowRequest>()
             .answers::<PacketFlowView>(),
+        post_of("/v1/bills", "Take bills of clouds in", post(handlers::bill))
+            .takes::<BillRequest>(),
+        of_days(
+            get_of(
+                "/v1/jumpstart",
+                "Jump-start of the hosts, and what it gains",
+                get(handlers::jumpstart),
+            )
+            .answers::<Jumpstart>(),
+        ),
         get_of("/v1/settings", "The settings", get(handlers::settings)).answers::<SettingsView>(),
         put_of("/v1/settings", "Change settings", put(handlers::change_settings))
             .takes::<SettingsRequest>()
@@ -143,6 +177,21 @@ fn overlay() -> Vec<Route> {
         get_of("/v1/plans/{number}", "A plan by its number, or `newest`", get(handlers::show_plan))
             .answers::<PlanView>(),
         post_of("/v1/plans/{number}/apply", "Put a plan into effect", post(handlers::apply)),
+        get_of("/v1/front", "The plans of several budgets", get(handlers::front))
+            .answers::<Front>(),
+        post_of(
+            guard::WHAT_IF,
+            "The plan under changes that are supposed; changes nothing",
+            post(handlers::what_if),
+        )
+        .takes::<WhatIf>()
+        .answers::<SupposedView>(),
+    ]
+}
+
+/// Returns the routes of what is seen of it.
+fn seen() -> Vec<Route> {
+    vec![
         get_of("/v1/status", "Whether all is well", get(handlers::status)).answers::<Status>(),
         Route {
             answer: Body::Events(SchemaGenerator::subschema_for::<Change>),

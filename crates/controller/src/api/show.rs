@@ -2,29 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_control::message::{CONFIG_VERSION, ProcessState};
+use tradewind_control::history::History;
+use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
 use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
-use tradewind_control::{Controller, Refusal, State, forecast, gain};
+use tradewind_control::relayed::Compared;
+use tradewind_control::{
+    Controller, Refusal, State, billed, forecast, gain, jumpstart, learned, relayed,
+};
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{FlowId, HostId, Money, SiteId, Timestamp, UnitError, one_line};
+use tradewind_units::{Bytes, FlowId, HostId, Money, SiteId, Timestamp, UnitError, one_line};
 
 use crate::engine::millis;
 use crate::host_state::host_state;
+use crate::links::Links;
 use crate::view::{
-    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, PlanView, SCHEMA_VERSION,
-    SettingsView, Status, StatusProblem, Usage,
+    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, Jumpstart, LearnedView, PlanView,
+    SCHEMA_VERSION, SettingsView, Status, StatusProblem, Usage,
 };
 
-pub(super) fn hosts(controller: &Controller) -> Hosts {
+pub(super) fn hosts(controller: &Controller, links: &Links) -> Hosts {
     let now_ms = millis(unix_now());
     let state = controller.state();
-    let hosts = state.hosts.values().map(|host| host_view(state, host, now_ms)).collect();
+    let hosts = state.hosts.values().map(|host| host_view(state, links, host, now_ms)).collect();
     Hosts { schema_version: SCHEMA_VERSION, hosts }
 }
 
-fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
+fn host_view(state: &State, links: &Links, host: &Host, now_ms: u64) -> HostView {
     let seen = state.seen.get(&host.id);
     let document = state.documents.get(&host.id).map(|document| document.version);
     HostView {
@@ -32,7 +37,7 @@ fn host_view(state: &State, host: &Host, now_ms: u64) -> HostView {
         role: host.role.clone(),
         address: host.address,
         identity: host.identity,
-        state: host_state(state, host, now_ms),
+        state: host_state(state, links, host, now_ms),
         seen_unix_ms: seen.map(|seen| seen.unix_ms),
         document,
         applied: seen.and_then(|seen| seen.applied),
@@ -58,13 +63,22 @@ pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Ref
     flow.map(|flow| FlowViews::new(controller).of(flow)).ok_or_else(none)
 }
 
+pub(super) fn learned(controller: &Controller) -> LearnedView {
+    let state = controller.state();
+    LearnedView {
+        schema_version: SCHEMA_VERSION,
+        proxies: state.proxies.values().cloned().collect(),
+        learned: learned::learned(state, millis(unix_now())),
+    }
+}
+
 pub(super) fn usage(controller: &Controller, id: &FlowId) -> Result<Usage, Refusal> {
     let state = controller.state();
     if !state.flows.contains_key(id) {
         return Err(Refusal::NotFound(format!("there is no flow `{id}`")));
     }
-    let days = state.usage.get(id).into_iter().flat_map(BTreeMap::values);
-    let hours = days.flatten().copied().collect();
+    let days = state.usage.get(id).into_iter().flat_map(History::hours);
+    let hours = days.copied().collect();
     Ok(Usage { schema_version: SCHEMA_VERSION, flow: id.clone(), hours })
 }
 
@@ -123,9 +137,9 @@ impl<'a> FlowViews<'a> {
         path: &[HostId],
     ) -> (String, Option<u64>) {
         let rollout = &self.state.rollout;
-        let in_effect = (rollout.step == Step::Done && rollout.since_unix_ms > 0)
-            .then_some(rollout.since_unix_ms);
         let now = millis(self.now);
+        let in_effect = (rollout.step == Step::Done && rollout.since_unix_ms > 0)
+            .then(|| self.since(flow, planned, now));
         let is_open = |taken: &&TakenPath| {
             let is_planned = planned.is_some_and(|planned| planned.path == taken.path);
             is_planned && (taken.since_unix_ms..taken.end_unix_ms()).contains(&now)
@@ -154,6 +168,18 @@ impl<'a> FlowViews<'a> {
         };
         (why, in_effect)
     }
+
+    /// Returns the time since when a flow has the path of the plan in effect.
+    fn since(&self, flow: &FlowRecord, planned: Option<&PlannedFlow>, now: u64) -> u64 {
+        let rollout = self.state.rollout.since_unix_ms;
+        let known = self.plan.and_then(|plan| plan.paths_since.get(&flow.id)).copied();
+        let is_its_own = |taken: &&TakenPath| planned.is_some_and(|it| it.path == taken.path);
+        let taken = self.state.taken_back.get(&flow.id).into_iter().flat_map(|it| &it.paths);
+        // It came back when it was taken back no more.
+        let ends = taken.filter(is_its_own).map(TakenPath::end_unix_ms).filter(|end| *end <= now);
+        let since = known.unwrap_or(rollout);
+        ends.max().map_or(since, |end| since.max(end))
+    }
 }
 
 pub(super) fn settings(controller: &Controller) -> SettingsView {
@@ -164,7 +190,14 @@ pub(super) fn settings(controller: &Controller) -> SettingsView {
         alarm_share: settings.alarm_share,
         mode: settings.mode,
         control_share: settings.control_share,
+        jumpstart: settings.jumpstart.clone(),
     }
+}
+
+pub(super) fn jumpstart(controller: &Controller, days: u64) -> Jumpstart {
+    let (hosts, arms) = jumpstart::hosts(controller.state(), unix_now(), days);
+    let settings = controller.state().settings.jumpstart.clone();
+    Jumpstart { schema_version: SCHEMA_VERSION, days, settings, hosts, arms }
 }
 
 pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
@@ -175,6 +208,9 @@ pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
         control_share: state.settings.control_share,
         flows: gain::flows(state, now, days),
         relays: gain::relays(state, now, days),
+        relayed: relayed::compared(state, now, days),
+        tests: gain::tests(state, now, days),
+        billed: billed::of_days(state, now, days),
         spending: gain::spending(state, now),
     }
 }
@@ -206,15 +242,17 @@ pub(super) fn plan(controller: &Controller, number: &str) -> Result<PlanView, Re
 
 pub(super) fn status(
     controller: &Controller,
+    links: &Links,
     identity: PublicIdentity,
     plan_problem: Option<String>,
 ) -> Status {
     let state = controller.state();
-    let hosts = hosts(controller).hosts;
+    let hosts = hosts(controller, links).hosts;
     let wanted = |host: &&HostView| !matches!(host.state, HostState::Drained | HostState::Revoked);
     let paths = controller.paths_in_effect(unix_now());
     let mut problems: Vec<StatusProblem> = hosts.iter().filter_map(problem_of_host).collect();
     problems.extend(problems_of_flows(state));
+    problems.extend(differing(state));
     // What is wrong with hosts and flows explains most of what plans lack.
     if let Some(what) = plan_problem.filter(|_| problems.is_empty() && !state.flows.is_empty()) {
         problems.push(StatusProblem {
@@ -253,9 +291,10 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
         | HostState::Drained
         | HostState::Revoked => return None,
         HostState::Away => (
-            format!("{id} does not report"),
+            format!("{id} is not heard; whether its relay or gateway works is not known"),
             format!(
-                "look at the agent on {}; if the host is gone: `tradewind host revoke {id}`",
+                "look at the agent on {}, and the way there; if the host is gone: \
+                 `tradewind host revoke {id}`",
                 host.address
             ),
         ),
@@ -280,24 +319,46 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
     Some(StatusProblem { what, remedy })
 }
 
-/// Returns what a gateway's document is without because its agent is an older program.
+/// Returns what is not known of a host because its agent is an older program.
 fn problem_of_program(state: &State, host: &Host) -> Option<StatusProblem> {
     let seen = state.seen.get(&host.id)?;
-    let is_gateway = host.is_trusted && matches!(host.role, Role::Gateway { .. });
-    (is_gateway && host.config_version < CONFIG_VERSION).then(|| StatusProblem {
-        what: format!(
-            "{} runs tradewind {}, which {}",
-            host.id,
-            seen.agent_version,
-            match host.config_version {
-                0 =>
-                    "does not tell its sessions: their gain and the cost of their traffic are \
-                      not known",
-                _ => "carries no packet flows",
-            }
-        ),
+    if !host.is_trusted || host.config_version >= CONFIG_VERSION {
+        return None;
+    }
+    let lacks = match &host.role {
+        Role::Gateway { .. } if host.config_version < TELLS_SESSIONS => {
+            "does not tell its sessions: their gain and the cost of their traffic are not known"
+        }
+        Role::Gateway { site } if has_packets(state, site) => "carries no packet flows",
+        Role::Gateway { site } if state.proxies.contains_key(site) => {
+            "offers no proxies and learns no flows"
+        }
+        Role::Relay { .. } => "does not tell what it carried: gateways alone do",
+        Role::Gateway { .. } | Role::Probe { .. } => return None,
+    };
+    Some(StatusProblem {
+        what: format!("{} runs tradewind {}, which {lacks}", host.id, seen.agent_version),
         remedy: format!("upgrade tradewind on {}, and restart its agent", host.address),
     })
+}
+
+/// Returns the flows of which gateways tell today what relays did not carry.
+fn differing(state: &State) -> impl Iterator<Item = StatusProblem> {
+    let differing = relayed::compared(state, unix_now(), 1).into_iter().filter(|it| it.differs);
+    differing.map(|Compared { flow, relay, told_bytes, counted_bytes, .. }| {
+        let [told, counted] = [told_bytes, counted_bytes].map(Bytes::new);
+        StatusProblem {
+            what: format!(
+                "flow {flow}: gateways told {told} over {relay} today, which counted {counted}"
+            ),
+            remedy: "`tradewind cost` compares them; look at the agents of both".to_owned(),
+        }
+    })
+}
+
+/// Returns whether a packet flow begins or ends at a site.
+fn has_packets(state: &State, site: &SiteId) -> bool {
+    state.packet_flows.values().any(|flow| flow.from == *site || flow.to_site == *site)
 }
 
 /// Returns flows without a gateway: at their sources, those of packets also at their destinations.

@@ -32,6 +32,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE measured ADD COLUMN rtt_spread_ms REAL NOT NULL DEFAULT 0;
     ALTER TABLE measured ADD COLUMN method TEXT NOT NULL DEFAULT 'tcp';
 ",
+    "
+    CREATE INDEX days_of_flows ON records (substr(key, 22)) WHERE kind IN ('usage', 'packets');
+",
 ];
 
 /// The mark of our files: `TWND`.

@@ -1,7 +1,7 @@
 //! Events, metrics, and the API's own document, as programs see them.
 
 use std::io::{BufRead as _, Read as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::{Agent, Running, flow, gateway};
 use crate::Client;
 use crate::changes::Kind;
 use crate::testing::TestFolder;
-use crate::view::{Change, FlowView, Places, Status, Usage};
+use crate::view::{Change, FlowView, HostState, Hosts, Places, Status, Usage};
 
 /// A listener for events.
 struct Listener(std::io::BufReader<std::net::TcpStream>);
@@ -72,6 +72,41 @@ fn listener_is_told_of_changes() {
     running.stopper.stop();
     let mut rest = String::new();
     listener.0.read_to_string(&mut rest).unwrap();
+}
+
+#[test]
+fn agent_that_ends_is_away_within_three_seconds_and_one_that_waits_is_not() {
+    let place = TestFolder::new("away");
+    let running = Running::new(&place);
+    let agent = Agent::new(1, &running);
+    assert_eq!(agent.join(&running.invite(gateway())).0, StatusCode::OK);
+    let report = || agent.report(&Report { schema_version: SCHEMA_VERSION, ..Report::default() }).0;
+    assert_eq!(report(), StatusCode::OK);
+    let state = || running.client().get::<Hosts>("/v1/hosts").unwrap().hosts[0].state;
+    // The kernel answers for an agent that only waits.
+    let open = agent.runtime.block_on(async {
+        let (address, identity) = agent.controller;
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let connection = agent.tls.seal_dialled(stream, identity).await.unwrap();
+        let request = b"GET /v1/desired?have=1.99 HTTP/1.1\r\nhost: controller\r\n\r\n";
+        connection.write_all(request).await.unwrap();
+        connection
+    });
+    std::thread::sleep(Duration::from_secs(4));
+    assert_ne!(state(), HostState::Away);
+    let reader = running.folder.reader().unwrap().token;
+    let (_, mut listener) = Listener::new(&running, reader.secret());
+    listener.next();
+    drop(open);
+    let ended = Instant::now();
+    while !listener.next().kinds.contains(&Kind::Hosts) {}
+    assert_eq!(state(), HostState::Away);
+    assert!(ended.elapsed() < Duration::from_secs(3), "{:?}", ended.elapsed());
+    let status: Status = running.client().get("/v1/status").unwrap();
+    assert!(status.problems.iter().any(|it| it.what.starts_with("office-1 is not heard; whether")));
+    assert_eq!(report(), StatusCode::OK);
+    assert_ne!(state(), HostState::Away);
+    while !listener.next().kinds.contains(&Kind::Hosts) {}
 }
 
 #[test]
@@ -156,7 +191,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 16);
+    assert_eq!(checked, 19);
     let request = serde_json::to_value(flow()).unwrap();
     let put = &document["paths"]["/v1/flows/{id}"]["put"];
     check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);

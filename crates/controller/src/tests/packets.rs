@@ -65,7 +65,7 @@ fn packet_flow_is_declared_counted_and_removed() {
     let report = Report {
         schema_version: SCHEMA_VERSION,
         config_version: CONFIG_VERSION,
-        sessions: Some(SessionBatch { run: 1, number: 1, tallies, hours, packets }),
+        sessions: Some(SessionBatch { tallies, hours, packets, ..SessionBatch::empty(1, 1) }),
         ..Report::default()
     };
     agent.report(&report);

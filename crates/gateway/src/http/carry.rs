@@ -266,7 +266,7 @@ impl Client<'_> {
         let Self { service, listener, application, worker, source, .. } = self;
         let destination = &origin.destination;
         note(|facts| {
-            facts.flow = Some(listener.flow.clone());
+            facts.flow = Some(service.flow_of(listener, destination).clone());
             facts.destination = Some(destination.clone());
         });
         let wanted = Wanted { application: None, listener, destination, worker, source: *source };

@@ -100,6 +100,8 @@ pub struct SessionFacts {
     pub datagrams_to: Option<usize>,
     /// The neighbour that sent it, at relays.
     pub neighbour: Option<PublicIdentity>,
+    /// The relay that it is passed on to, at relays; none at the last one.
+    pub next: Option<PublicIdentity>,
     /// The user of a proxy, by whose name and password it was admitted.
     pub user: Option<String>,
     /// The client's address, if a PROXY header or the like reported it.
@@ -233,6 +235,7 @@ impl Record {
             "peer": self.source.to_string(),
             "user": facts.user,
             "neighbour": text(facts.neighbour.as_ref()),
+            "next": text(facts.next.as_ref()),
             "destination": destination,
             "path": facts.path,
             "arm": facts.arm.map(Arm::name),

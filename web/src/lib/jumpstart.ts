@@ -1,0 +1,50 @@
+// Jump-start as the page shows it: windows of all hosts in one list, and their histogram.
+
+import type { ArmsView, HostJumpstart, JumpstartSettings, WindowCount } from './types';
+
+export interface WindowRow {
+  host: string;
+  destination: string;
+  window: number;
+  samples: number;
+  isInForce: boolean;
+}
+
+/** Returns the windows of all hosts. */
+export function windowsOf(hosts: readonly HostJumpstart[]): WindowRow[] {
+  return hosts.flatMap((host) =>
+    host.destinations.map((known) => ({
+      host: host.host,
+      destination: known.destination,
+      window: known.window_segments,
+      samples: known.samples,
+      isInForce: known.is_in_force,
+    })),
+  );
+}
+
+/** Returns the histogram of the windows of all hosts. */
+export function histogram(hosts: readonly HostJumpstart[]): WindowCount[] {
+  const sums = new Map<number, number>();
+  for (const { from_segments, destinations } of hosts.flatMap((host) => host.windows)) {
+    sums.set(from_segments, (sums.get(from_segments) ?? 0) + destinations);
+  }
+  return [...sums]
+    .sort(([a], [b]) => a - b)
+    .map(([from_segments, destinations]) => ({ from_segments, destinations }));
+}
+
+/** Returns the settings in a sentence. */
+export function sentence(settings: JumpstartSettings): string {
+  if (!settings.is_on) return 'Off: all hosts start connections by default.';
+  const names = [...settings.hosts, ...settings.sites];
+  const of = names.length === 0 ? 'all hosts' : names.join(', ');
+  return `On for ${of}: windows up to ${settings.window_max} segments.`;
+}
+
+/** Returns how many times faster connections with learned windows are, with the interval. */
+export function faster({ speedup }: ArmsView): string {
+  if (speedup === null) return 'too few';
+  const of = (value: number) => value.toFixed(2);
+  return `${of(speedup.value)}× (${of(speedup.low)} to ${of(speedup.high)})`;
+}
