@@ -108,12 +108,7 @@ pub async fn run(
             }
             Some(result) = measured.recv() => agent.keep(result),
             _ = looks.tick() => agent.look().await,
-            _ = counts.tick() => {
-                for (name, metrics) in agent.supervisor.metrics() {
-                    let count = count.clone();
-                    tokio::spawn(async move { count.send((name, metrics.open_sessions().await)) });
-                }
-            }
+            _ = counts.tick() => agent.count_sessions(&count),
             Some((name, sessions)) = counted.recv() => {
                 agent.supervisor.set_sessions(&name, sessions);
             }
@@ -250,6 +245,14 @@ impl Agent {
             link_trouble: Trouble::default(),
             responder_trouble: Trouble::default(),
             sessions_trouble: Trouble::default(),
+        }
+    }
+
+    /// Asks the processes how many sessions they have open; answers go to `count`.
+    fn count_sessions(&self, count: &mpsc::UnboundedSender<(String, Option<u64>)>) {
+        for (name, metrics) in self.supervisor.metrics() {
+            let count = count.clone();
+            tokio::spawn(async move { count.send((name, metrics.open_sessions().await)) });
         }
     }
 

@@ -47,8 +47,7 @@ struct Costs {
     schema_version: u32,
     days: u64,
     costs: Vec<Cost>,
-    /// What relays carried by their own counts, by which their traffic costs, beside what gateways
-    /// told.
+    /// The counts of relays themselves, by which their traffic costs, beside what gateways told.
     relayed: Vec<Compared>,
     /// The money of today.
     today: Spending,

@@ -1,4 +1,4 @@
-//! What the learners of initial windows on hosts report, and what is kept of that.
+//! Reports of the learners of initial windows on hosts, and the sums that are kept of them.
 
 use ipnet::IpNet;
 use schemars::JsonSchema;

@@ -266,14 +266,7 @@ impl State {
             Record::Usage(DayUsage { flow, day, hours }) => {
                 Arc::make_mut(&mut self.usage).entry(flow).or_default().set_day(day, hours);
             }
-            Record::Packets(packets) => {
-                let (day, days) = (packets.day, Arc::make_mut(&mut self.packets));
-                days.insert((day, packets.flow.clone()), packets);
-                let known: BTreeSet<u64> = days.keys().map(|(day, _)| *day).collect();
-                if let Some(oldest) = known.iter().rev().nth(DAYS_IN_MEMORY) {
-                    days.retain(|(day, _), _| day > oldest);
-                }
-            }
+            Record::Packets(packets) => self.apply_packets(packets),
             Record::Spent(spent) => {
                 Arc::make_mut(&mut self.spent).insert(spent.day, spent);
                 while self.spent.len() > DAYS_IN_MEMORY {
@@ -287,18 +280,7 @@ impl State {
                     days.pop_first();
                 }
             }
-            Record::Jumps(jumps) => {
-                let days = Arc::make_mut(&mut self.jumps).entry(jumps.host.clone()).or_default();
-                days.insert(jumps.day, Arc::new(jumps));
-                while days.len() > DAYS_IN_MEMORY {
-                    days.pop_first();
-                }
-                // The next report is compared with the newest day alone.
-                let older = days.values_mut().rev().skip(1);
-                for day in older.filter(|day| !day.counted.is_empty()) {
-                    Arc::make_mut(day).counted.clear();
-                }
-            }
+            Record::Jumps(jumps) => self.apply_jumps(jumps),
             Record::Learners(learners) => {
                 Arc::make_mut(&mut self.learners).insert(learners.host.clone(), learners);
             }
@@ -316,6 +298,28 @@ impl State {
                 Arc::make_mut(&mut self.windows).insert(window.flow.clone(), window);
             }
             _ => unreachable!("`apply` takes the others in"),
+        }
+    }
+
+    fn apply_packets(&mut self, packets: DayPackets) {
+        let (day, days) = (packets.day, Arc::make_mut(&mut self.packets));
+        days.insert((day, packets.flow.clone()), packets);
+        let known: BTreeSet<u64> = days.keys().map(|(day, _)| *day).collect();
+        if let Some(oldest) = known.iter().rev().nth(DAYS_IN_MEMORY) {
+            days.retain(|(day, _), _| day > oldest);
+        }
+    }
+
+    fn apply_jumps(&mut self, jumps: DayJumps) {
+        let days = Arc::make_mut(&mut self.jumps).entry(jumps.host.clone()).or_default();
+        days.insert(jumps.day, Arc::new(jumps));
+        while days.len() > DAYS_IN_MEMORY {
+            days.pop_first();
+        }
+        // The next report is compared with the newest day alone.
+        let older = days.values_mut().rev().skip(1);
+        for day in older.filter(|day| !day.counted.is_empty()) {
+            Arc::make_mut(day).counted.clear();
         }
     }
 

@@ -513,10 +513,7 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     let running = Running::new(&place);
     let client = running.client();
     let _: FlowView = client.put("/v1/flows/backup", &flow()).unwrap();
-    let budget = SettingsRequest {
-        budget_usd_per_day: Some(Money::from_usd(100.0).unwrap()),
-        ..SettingsRequest::default()
-    };
+    let budget = SettingsRequest::budget(Money::from_usd(100.0).unwrap());
     let _: SettingsView = client.put("/v1/settings", &budget).unwrap();
     let relay = Role::Relay {
         region: "gcp:europe-north1".parse().unwrap(),
@@ -567,7 +564,7 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     observing::relay_is_at_its_place(&client);
     asking::plans_are_asked_about(&running, &plan);
 
-    let nothing = SettingsRequest { budget_usd_per_day: Some(Money::ZERO), ..budget };
+    let nothing = SettingsRequest::budget(Money::ZERO);
     let _: SettingsView = client.put("/v1/settings", &nothing).unwrap();
     let view = loop {
         assert!(Instant::now() < deadline, "relays go on without a budget");

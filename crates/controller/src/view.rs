@@ -359,8 +359,8 @@ pub struct Gain {
     pub flows: Vec<FlowGain>,
     /// The use of each relay in each day, oldest first.
     pub relays: Vec<RelayGain>,
-    /// What relays carried of each flow in each day by their own counts, beside what gateways told,
-    /// oldest first.
+    /// The counts of relays themselves of each flow and day, beside what gateways told, oldest
+    /// first.
     #[serde(default)]
     pub relayed: Vec<Compared>,
     /// The rate tests of each day that had some, oldest first.

@@ -2298,8 +2298,8 @@ export interface components {
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
             /**
-             * @description What relays carried of each flow in each day by their own counts, beside what gateways told,
-             *     oldest first.
+             * @description The counts of relays themselves of each flow and day, beside what gateways told, oldest
+             *     first.
              * @default []
              */
             relayed: components["schemas"]["Compared"][];
