@@ -74,10 +74,11 @@ test: setup ## all tests that need no privileges and assert no times
 	  $(CARGO) test --locked --workspace --test rtt_error --test routing_measured -- --ignored; \
 	else echo "SKIPPED: rtt_error and routing_measured need measured RTTs: set TRADEWIND_RTT_CSV (docs/explanation/rtt-model.md)"; fi
 
-test-long: setup ## what `make test` samples, at length: the heuristics on 10,000 random problems of 1 to 200 flows, the exact solvers on 500, the control plane under 1,000 seeds
+test-long: setup ## what `make test` samples, at length: the heuristics on 10,000 random problems of 1 to 200 flows, the exact solvers on 500, the control plane under 1,000 seeds, a controller cut off for ten minutes
 	$(CARGO) run --locked --release --quiet --example heuristics_hold
 	$(CARGO) run --locked --release --quiet -p tradewind-control --example control_holds
 	$(CARGO) test --locked --release --workspace --test exact
+	TRADEWIND_TEST_PARTITION_S=600 $(CARGO) test --locked --release --workspace --test controlled_faults
 
 test-lab: build-papers ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
 	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict

@@ -3,19 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
+#[path = "common/lab.rs"]
+mod lab;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 
 use common::daemon::{is_root, skipped, until};
 use common::{Files, command};
+use lab::{Lab, processes_of};
 use serde_json::Value;
 
 const RUN: &str = "controller run net --lab wan.toml";
@@ -53,18 +52,6 @@ fn start(files: &Files) -> Child {
 fn signal(process: &Child, signal: &str) {
     let sent = Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
     assert!(sent.success());
-}
-
-/// Returns the processes of the lab of `folder`: all inherit its place by the environment.
-fn processes_of(folder: &Path) -> Vec<u32> {
-    let place = format!("TRADEWIND_RUNTIME_DIR={}/place", folder.display());
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let has_it = |entry: &fs::DirEntry| {
-        let all = fs::read(entry.path().join("environ")).unwrap_or_default();
-        all.split(|byte| *byte == 0).any(|one| one == place.as_bytes())
-    };
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    processes.filter(has_it).filter_map(number).collect()
 }
 
 fn is_in_use(folder: &Path) -> bool {
@@ -160,164 +147,15 @@ fn busy_port_ends_the_lab_in_one_line() {
     assert!(!is_in_use(&files.0));
 }
 
-/// Sends back what comes, in a process on a host of the test below; does nothing elsewhere.
-#[test]
-fn echo_server() {
-    let Some(address) = std::env::var_os("TRADEWIND_TEST_ECHO_SERVER") else { return };
-    for stream in TcpListener::bind(address.to_str().unwrap()).unwrap().incoming() {
-        let mut stream = stream.unwrap();
-        let mut reader = stream.try_clone().unwrap();
-        thread::spawn(move || std::io::copy(&mut reader, &mut stream));
-    }
-}
-
-/// Sends bytes one by one over one connection, and says so when they have come back, in a process
-/// on a host of the test below; does nothing elsewhere.
-#[test]
-fn echo_client() {
-    let Some(address) = std::env::var_os("TRADEWIND_TEST_ECHO_CLIENT") else { return };
-    let mut stream = TcpStream::connect(address.to_str().unwrap()).unwrap();
-    loop {
-        stream.write_all(&[1]).unwrap();
-        stream.read_exact(&mut [0]).unwrap();
-        println!("came back");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Sends a megabyte and reads it back, then says so and holds the connection, in a process on a
-/// host of the test below; does nothing elsewhere.
-#[test]
-fn bulk_client() {
-    let Some(address) = std::env::var_os("TRADEWIND_TEST_BULK_CLIENT") else { return };
-    let mut stream = TcpStream::connect(address.to_str().unwrap()).unwrap();
-    let mut writer = stream.try_clone().unwrap();
-    let sender = thread::spawn(move || writer.write_all(&vec![7; 1 << 20]).unwrap());
-    stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
-    sender.join().unwrap();
-    println!("came back");
-    thread::sleep(Duration::from_secs(600));
-}
-
-/// A process that is killed when it is dropped.
-struct Process(Child);
-
-impl Process {
-    fn spawn(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn output(&mut self) -> BufReader<ChildStdout> {
-        BufReader::new(self.0.stdout.take().unwrap())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-/// A lab whose processes end with it.
-struct Lab(Files);
-
-impl Lab {
-    /// Returns a command on a host.
-    fn on(&self, host: &str, words: &[&str]) -> Command {
-        command(&[&["lab", "exec", host, "--"], words].concat(), &self.0.0)
-    }
-
-    /// Starts the program on a host, and waits until it is ready.
-    fn start(&self, host: &str, words: &[&str]) -> Process {
-        let mut command = self.on(host, &[&[common::PROGRAM], words].concat());
-        let mut process = Process::spawn(&mut command);
-        let mut line = String::new();
-        process.output().read_line(&mut line).unwrap();
-        assert!(line.contains("\"ready\""), "{words:?}: {line}");
-        process
-    }
-
-    /// Returns what a command prints on the controller's host.
-    fn prints(&self, words: &str) -> String {
-        let words: Vec<&str> = [common::PROGRAM].into_iter().chain(words.split(' ')).collect();
-        let output = self.on("office", &words).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", common::text(&output.stderr));
-        common::text(&output.stdout)
-    }
-
-    /// Starts one of the tests above on a host.
-    fn echo(&self, host: &str, test: &str, variable: &str, address: &str) -> Process {
-        let this = std::env::current_exe().unwrap();
-        let words = [this.to_str().unwrap(), "--exact", test, "--nocapture"];
-        let mut command = self.on(host, &words);
-        Process::spawn(command.env(variable, address))
-    }
-
-    /// Opens a session over the gateway's port, as soon as one can be opened.
-    fn session(&self, port: u16) -> Session {
-        let address = format!("127.0.0.1:{port}");
-        let mut opened = None;
-        until("a session", || {
-            let mut client =
-                self.echo("office", "echo_client", "TRADEWIND_TEST_ECHO_CLIENT", &address);
-            let mut lines = client.output().lines();
-            let count = Arc::new(AtomicUsize::new(0));
-            if !lines.by_ref().map_while(Result::ok).any(|line| line.contains("came back")) {
-                return false;
-            }
-            let counted = Arc::clone(&count);
-            thread::spawn(move || {
-                lines.map_while(Result::ok).for_each(|_| {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                });
-            });
-            opened = Some(Session { count, _client: client });
-            true
-        });
-        opened.unwrap()
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for process in processes_of(&self.0.0) {
-            let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).output();
-        }
-    }
-}
-
-/// An open session: the number of bytes that have come back.
-struct Session {
-    count: Arc<AtomicUsize>,
-    _client: Process,
-}
-
-impl Session {
-    fn goes_on(&self) {
-        let before = self.count.load(Ordering::Relaxed);
-        until("bytes come back", || self.count.load(Ordering::Relaxed) > before + 20);
-    }
-}
-
 #[test]
 fn sessions_go_on_while_controller_and_agent_are_killed() {
     if !is_root() {
         return skipped("a killed controller with a lab", "needs root");
     }
-    let lab = Lab(Files::new("killed-controller"));
-    let files = &lab.0;
-    files.write("wan.toml", topology());
-    let rules = "roles = ['gateway']\nnext_hops = []\ndestinations = ['10.200.0.0/16:*']\n";
-    files.write("ceiling.toml", rules);
-    files.prints("lab up wan.toml");
-    files.prints("controller init net --agents 10.200.0.1:7440 --api 127.0.0.1:7441");
+    let lab = Lab::up("killed-controller", &topology());
     let _server = lab.echo("plant", "echo_server", "TRADEWIND_TEST_ECHO_SERVER", "10.200.0.2:8000");
-    let controller = lab.start("office", &["controller", "run", "net"]);
-    let invite = lab.prints("invite --role gateway --site office");
-    let invite = invite.trim().rsplit(' ').next().unwrap();
-    let joins = ["agent", "join", invite, "--dir", "host", "--ceiling", "ceiling.toml"];
-    let agent = lab.start("office", &joins);
+    let controller = lab.control();
+    let agent = lab.join("office", "--role gateway --site office");
     let flow = "--from office --to 10.200.0.2:8000 --to-site plant --per-day 1GB";
     lab.prints(&format!("flow add first {flow}"));
     let first = lab.session(15_000);
@@ -327,15 +165,11 @@ fn sessions_go_on_while_controller_and_agent_are_killed() {
     first.goes_on();
     let second = lab.session(15_000);
     // The agent comes back first, and runs on by its last document.
-    let agent = [common::PROGRAM, "agent", "run", "--dir", "host"];
-    let _agent = Process::spawn(&mut lab.on("office", &agent));
+    let _agent = lab.run_agent("office");
     first.goes_on();
     lab.session(15_000).goes_on();
-    let _controller = lab.start("office", &["controller", "run", "net"]);
-    until("the host is well", || {
-        let hosts: Value = serde_json::from_str(&lab.prints("hosts -o json")).unwrap();
-        hosts["hosts"][0]["state"] == "well"
-    });
+    let _controller = lab.control();
+    lab.until_well();
     // What is declared now comes into effect.
     lab.prints(&format!("flow add other {flow}"));
     lab.session(15_001).goes_on();
@@ -359,19 +193,11 @@ fn hosts_learn_windows_until_the_controllers_kill_switch() {
     if !is_root() {
         return skipped("jump-start of hosts in a lab", "needs root");
     }
-    let lab = Lab(Files::new("fleet-jump"));
+    let lab = Lab::up("fleet-jump", &topology());
     let files = &lab.0;
-    files.write("wan.toml", topology());
-    let rules = "roles = ['gateway']\nnext_hops = []\ndestinations = ['10.200.0.0/16:*']\n";
-    files.write("ceiling.toml", rules);
-    files.prints("lab up wan.toml");
-    files.prints("controller init net --agents 10.200.0.1:7440 --api 127.0.0.1:7441");
     let _server = lab.echo("plant", "echo_server", "TRADEWIND_TEST_ECHO_SERVER", "10.200.0.2:8000");
-    let _controller = lab.start("office", &["controller", "run", "net"]);
-    let invite = lab.prints("invite --role gateway --site office");
-    let invite = invite.trim().rsplit(' ').next().unwrap();
-    let joins = ["agent", "join", invite, "--dir", "host", "--ceiling", "ceiling.toml"];
-    let _agent = lab.start("office", &joins);
+    let _controller = lab.control();
+    let _agent = lab.join("office", "--role gateway --site office");
     let flow = "--from office --to 10.200.0.2:8000 --to-site plant --per-day 1GB";
     lab.prints(&format!("flow add bulk {flow}"));
     let first = lab.session(15_000);
@@ -415,8 +241,8 @@ fn hosts_learn_windows_until_the_controllers_kill_switch() {
         let windows = host["destinations"].as_array();
         host["is_acting"] != true && windows.is_none_or(Vec::is_empty)
     });
-    assert!(!files.read("host/data/gateway.toml").contains("jumpstart"));
-    let socket = files.0.join("host/data/learners/gateway.sock");
+    assert!(!files.read("agent-office/data/gateway.toml").contains("jumpstart"));
+    let socket = files.0.join("agent-office/data/learners/gateway.sock");
     until("the learner's socket is gone", || !socket.exists());
     // The program itself goes with the last session that is older.
     first.goes_on();
