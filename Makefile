@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release test-packages bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release test-packages test-deploy bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -111,6 +111,10 @@ release: setup-release web ## the binary to ship, its bill of materials, Debian 
 test-packages: ## what `make release` left: installed, upgraded, removed and purged in clean Debian roots, and two hosts made of it
 	@scripts/setup.sh test-packages
 	@scripts/test-packages.sh $(TARGET_DIR)/release-files
+
+test-deploy: ## what `make release` left, by `tradewind deploy`: eleven hosts with sshd, upgraded one after the other, removed
+	@scripts/setup.sh test-deploy
+	@scripts/test-deploy.sh $(TARGET_DIR)/release-files
 
 bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; times of the planner and of jump-start
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, for one purpose: build, web, test-web, docs, lint,
-# release, test-packages, bench or fuzz.
+# release, test-packages, test-deploy, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -123,6 +123,10 @@ case $purpose in
     debian debootstrap debootstrap
     debian lintian lintian
     debian python3 python3 ;;
+  test-deploy)
+    debian debootstrap debootstrap
+    debian ssh openssh-client
+    debian python3 python3 ;;
   bench)
     debian haproxy haproxy
     # The experiment jq-video: a real video, and SRT to compare with.
@@ -136,5 +140,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, test-packages, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, test-packages, test-deploy, bench or fuzz"; exit 2 ;;
 esac

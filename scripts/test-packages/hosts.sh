@@ -25,7 +25,7 @@ end_hosts() {
 # host NAME: a root with the package beside it, in a namespace of its own, with a shell that reads
 # $work/NAME.in and writes $work/NAME.out.
 host() {
-  clean_root "$work/$1" || return 1
+  clean_root "$work/$1" curl,iproute2 || return 1
   mount -t proc proc "$work/$1/proc"
   mount --bind /dev "$work/$1/dev"
   cp "$folder"/tradewind_*_"$own".deb "$work/$1/root/"

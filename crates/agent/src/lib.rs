@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`home`] | the agent's folder: keys, the last document, configurations |
 //! | [`mod@join`] | joining by an invite |
+//! | [`mod@leave`] | leaving the controller |
 //! | [`mod@run`] | the loop: fetch, check, apply, measure, report |
 //! | [`link`] | the requests to the controller |
 //! | [`supervise`] | the processes |
@@ -24,6 +25,7 @@ mod error;
 pub mod home;
 pub mod join;
 pub mod learners;
+pub mod leave;
 pub mod link;
 mod open_sessions;
 pub mod packets;
@@ -38,6 +40,7 @@ mod trouble;
 pub use error::AgentError;
 pub use home::{Home, Membership, Status};
 pub use join::join;
+pub use leave::leave;
 pub use run::{Options, run};
 
 /// The version of the agent's program, as it reports it.

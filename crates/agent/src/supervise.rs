@@ -118,13 +118,7 @@ impl Supervisor {
     pub fn apply(&mut self, document: &Document, now: Instant) -> Result<(), AgentError> {
         let wanted: BTreeMap<&str, Kind> =
             document.processes.iter().map(|p| (p.name.as_str(), p.kind)).collect();
-        for name in self.home.configured() {
-            for kind in [Kind::Relay, Kind::Gateway] {
-                if wanted.get(name.as_str()) != Some(&kind) {
-                    self.end(&name, kind)?;
-                }
-            }
-        }
+        self.end_unwanted(&wanted)?;
         self.units.retain(|name, unit| wanted.get(name.as_str()) == Some(&unit.kind));
         self.kept_due.retain(|name, _| wanted.contains_key(name.as_str()));
         self.files = document.processes.iter().flat_map(files_of).collect();
@@ -175,6 +169,24 @@ impl Supervisor {
             self.end(&name, unit.kind)?;
         }
         Ok(())
+    }
+
+    /// Tells those processes of the folder to end that are not `wanted`.
+    pub(crate) fn end_unwanted(&mut self, wanted: &BTreeMap<&str, Kind>) -> Result<(), AgentError> {
+        for name in self.home.configured() {
+            for kind in [Kind::Relay, Kind::Gateway] {
+                if wanted.get(name.as_str()) != Some(&kind) {
+                    self.end(&name, kind)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the processes that were told to end and still run.
+    pub(crate) fn draining(&self) -> Vec<Running> {
+        let all = self.draining.iter().map(Draining::running);
+        all.filter(Running::is_running).collect()
     }
 
     /// Tells the processes of this name and kind to end, and not twice.

@@ -1,5 +1,6 @@
 //! `tradewind agent`: runs what a controller asks of this host.
 
+use std::io::{BufRead as _, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,6 +10,8 @@ use tradewind_agent::{AgentError, Home, Membership, Options, Status};
 use tradewind_control::{Ceiling, Invite};
 use tradewind_net::handover::Program;
 use tradewind_net::sandbox;
+use tradewind_units::Duration;
+use tradewind_units::time::parse_duration;
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 use crate::relay::{Log, start_log};
@@ -24,11 +27,16 @@ pub(crate) enum AgentCommand {
     Run(RunArgs),
     /// Show what the agent last knew: the controller, the document, the processes
     Status(StatusArgs),
+    /// End the processes of a host whose agent does not run, and forget its controller and its keys
+    ///
+    /// The controller still knows the host: `tradewind host revoke`.
+    Leave(LeaveArgs),
 }
 
 #[derive(clap::Args)]
 pub(crate) struct JoinArgs {
-    /// The line that `tradewind invite` printed
+    /// The line that `tradewind invite` printed; `-` reads it from standard input, so that no
+    /// list of processes shows it
     invite: String,
     /// The address at which neighbours reach this host, if it is not where the controller sees it
     #[arg(long, value_name = "IP")]
@@ -66,6 +74,15 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct LeaveArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Time that open sessions have to end by themselves
+    #[arg(long, value_name = "SPAN", default_value = "30 s", value_parser = parse_duration)]
+    patience: Duration,
+}
+
+#[derive(clap::Args)]
 struct Place {
     /// The agent's folder
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
@@ -77,12 +94,13 @@ pub(crate) fn run(command: AgentCommand) -> Outcome {
         AgentCommand::Join(args) => join(&args),
         AgentCommand::Run(args) => run_agent(&args),
         AgentCommand::Status(args) => status(&args),
+        AgentCommand::Leave(args) => leave(&args),
     }
 }
 
 fn join(args: &JoinArgs) -> Outcome {
     sandbox::hide()?;
-    let invite: Invite = args.invite.parse().map_err(|error| BadFile(format!("{error}")))?;
+    let invite = invite(&args.invite)?;
     let ceiling = args.ceiling.as_deref().map(ceiling).transpose()?;
     let home = Home::at(&args.run.place.dir)?;
     let lock = home.lock()?;
@@ -96,9 +114,31 @@ fn join(args: &JoinArgs) -> Outcome {
     run_agent(&args.run)
 }
 
+/// Returns an invite, which `-` reads from standard input.
+fn invite(text: &str) -> anyhow::Result<Invite> {
+    /// Longest line that is read. Chosen: several times what an invite takes.
+    const LONGEST: u64 = 4096;
+    let mut line = text.to_owned();
+    if text == "-" {
+        line.clear();
+        let mut input = std::io::stdin().lock().take(LONGEST);
+        input.read_line(&mut line).context("standard input")?;
+    }
+    Ok(line.trim().parse().map_err(|error| BadFile(format!("{error}")))?)
+}
+
+fn leave(args: &LeaveArgs) -> Outcome {
+    tradewind_agent::leave(&Home::at(&args.place.dir)?, args.patience)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn ceiling(file: &Path) -> anyhow::Result<Ceiling> {
-    let text = read_text(file)?;
-    toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}", error.message())).or_bad(file)
+    parse_ceiling(file, &read_text(file)?)
+}
+
+/// Parses the text of a ceiling's file.
+pub(crate) fn parse_ceiling(file: &Path, text: &str) -> anyhow::Result<Ceiling> {
+    toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.message())).or_bad(file)
 }
 
 fn run_agent(args: &RunArgs) -> Outcome {

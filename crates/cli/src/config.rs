@@ -54,6 +54,8 @@ pub(crate) enum SchemaArg {
     Jumpstart,
     /// A problem, which `tradewind plan` reads
     Problem,
+    /// The hosts that `tradewind deploy` puts agents on
+    Hosts,
 }
 
 impl SchemaArg {
@@ -64,6 +66,7 @@ impl SchemaArg {
             Self::Gateway => tradewind_config::schema(Kind::Gateway),
             Self::Jumpstart => tradewind_config::schema(Kind::Jumpstart),
             Self::Problem => tradewind_plan::file::schema(),
+            Self::Hosts => tradewind_config::hosts_schema(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod controller;
 mod cost;
 mod dashboard;
 mod demo;
+mod deploy;
 mod doctor;
 mod events;
 mod explain;
@@ -117,6 +118,13 @@ enum Command {
     Dashboard(dashboard::DashboardArgs),
     /// Make the line by which a host joins the overlay of a controller
     Invite(invite::InviteArgs),
+    /// Put agents on hosts by ssh, upgrade them, or take them away (docs/how-to/deploy.md)
+    ///
+    /// Looks at each host of the file, and does what is missing: copies and installs the package,
+    /// has the host join, starts the agent, and waits until the controller hears it. Upgrades one
+    /// host after the other. A host where a step fails is left as it was. Exit code 1 when a host
+    /// is not as the file says, 2 for a mistake in the file.
+    Deploy(deploy::DeployArgs),
     /// Show the hosts of an overlay
     Hosts(hosts::HostsArgs),
     /// Take a host out of service, back into it, or revoke it
@@ -224,6 +232,7 @@ fn main() -> ExitCode {
         Command::Controller(command) => controller::run(command),
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Invite(args) => invite::run(&args),
+        Command::Deploy(args) => deploy::run(&args),
         Command::Hosts(args) => hosts::list(&args),
         Command::Host(command) => hosts::run(&command),
         Command::Flows(args) => flow::list(&args),

@@ -264,9 +264,13 @@ impl Host {
         let rules = "roles = ['relay', 'gateway']\nnext_hops = []\n\
                      destinations = ['127.0.0.1/32:*', '192.0.2.0/24:*']\n";
         fs::write(&ceiling, rules).unwrap();
-        let (invite, ceiling) = (invite.to_string(), ceiling.display().to_string());
-        let words = ["join", &invite, "--enrol-only", "--ceiling", &ceiling];
-        self.command(&words).output().unwrap()
+        let ceiling = ceiling.display().to_string();
+        let mut join = self.command(&["join", "-", "--enrol-only", "--ceiling", &ceiling]);
+        let join = join.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut join = join.spawn().unwrap();
+        let line = format!("{invite}\n");
+        join.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+        join.wait_with_output().unwrap()
     }
 
     /// Starts the agent.
@@ -435,6 +439,16 @@ fn relay_outlives_controller_and_agent() {
     });
     assert_ne!(host.processes("relay"), process);
     is_reached(&report);
+
+    // Leaving ends it, once no agent would start it again, and leaves nothing.
+    let early = host.command(&["leave"]).output().unwrap();
+    let line = String::from_utf8_lossy(&early.stderr).into_owned();
+    assert!(line.contains("another agent runs here"), "{line}");
+    host.kill();
+    for _ in 0..2 {
+        assert!(host.command(&["leave"]).status().unwrap().success());
+        assert!(host.processes("relay").is_empty() && !host.home().exists());
+    }
 }
 
 #[test]

@@ -31,7 +31,9 @@ fn committed_reference_is_fresh() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["commands.md", "gateway.md", "jumpstart.md", "problem.md", "relay.md"]);
+    let expected =
+        ["commands.md", "gateway.md", "hosts.md", "jumpstart.md", "problem.md", "relay.md"];
+    assert_eq!(names, expected);
 }
 
 #[test]

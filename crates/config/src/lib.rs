@@ -10,6 +10,7 @@
 //! | [`jumpstart`] | jump-start's file, and its section of the others |
 //! | [`compiled`] | the settings of compiled relays and gateways in such files |
 //! | `kind` | which process a file configures |
+//! | [`hosts`] | the hosts that agents are put on |
 //! | [`keys`] | secret identities |
 //! | [`legs`] | profiles of legs |
 //! | [`limits`] | limits and timeouts |
@@ -27,6 +28,7 @@ pub mod document;
 mod error;
 pub mod forward;
 pub mod gateway;
+pub mod hosts;
 pub mod jumpstart;
 pub mod keys;
 mod kind;
@@ -45,6 +47,7 @@ pub use checks::{check_exposed, check_twice};
 pub use error::ConfigError;
 pub use forward::{Forward, ProxyVersion};
 pub use gateway::{GatewayConfig, Tproxy};
+pub use hosts::{HostConfig, HostRole, HostsConfig, OwnService};
 pub use jumpstart::JumpstartConfig;
 pub use keys::{KeySource, Keys};
 pub use kind::Kind;
@@ -52,4 +55,4 @@ pub use legs::{LegAt, LegProfiles};
 pub use limits::{Limits, Share, Timeouts};
 pub use logs::{AccessLogConfig, AuditLogConfig, LogTarget};
 pub use relay::{PolicyConfig, RelayConfig};
-pub use schema::schema;
+pub use schema::{hosts_schema, schema};

@@ -3,7 +3,7 @@
 use schemars::Schema;
 use tradewind_units::schema::of_file;
 
-use crate::{GatewayConfig, JumpstartConfig, Kind, RelayConfig};
+use crate::{GatewayConfig, HostsConfig, JumpstartConfig, Kind, RelayConfig};
 
 /// Returns the JSON schema (draft 2020-12) of files of this kind.
 ///
@@ -16,4 +16,10 @@ pub fn schema(kind: Kind) -> Schema {
         Kind::Gateway => of_file::<GatewayConfig>(),
         Kind::Jumpstart => of_file::<JumpstartConfig>(),
     }
+}
+
+/// Returns the JSON schema of files of hosts, in the same way.
+#[must_use]
+pub fn hosts_schema() -> Schema {
+    of_file::<HostsConfig>()
 }

@@ -1,0 +1,256 @@
+//! The steps of one host, done by ssh and by the controller's API.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Instant;
+
+use serde_json::Value;
+use tradewind_config::{HostConfig, OwnService};
+use tradewind_controller::Client;
+use tradewind_controller::view::{HostState, HostView, Hosts, InviteAnswer, InviteRequest};
+use tradewind_units::{Duration, HostId};
+
+use super::failure::{Failure, Reason};
+use super::scripts;
+use super::ssh::{self, Input};
+use super::steps::{Observed, Removal, Step, Undo, Wanted, undo};
+use crate::output;
+
+/// Time that an invite lasts. Chosen: the host uses it at once.
+const INVITE_MS: u64 = 600_000;
+/// Time between two questions to the controller.
+const ASK_EVERY: Duration = Duration::from_millis(300);
+
+/// A host, and what is needed to deploy to it.
+pub(super) struct Deployment<'a> {
+    pub(super) host: &'a HostConfig,
+    pub(super) client: &'a Client,
+    pub(super) patience: Duration,
+    pub(super) observed: &'a Observed,
+    /// Its name at the controller, once it has joined.
+    pub(super) joined: RefCell<Option<HostId>>,
+    /// The words of doctor, once it has run.
+    pub(super) doctor: RefCell<Option<String>>,
+}
+
+impl<'a> Deployment<'a> {
+    pub(super) fn new(
+        host: &'a HostConfig,
+        client: &'a Client,
+        patience: Duration,
+        observed: &'a Observed,
+    ) -> Self {
+        let joined = RefCell::new(observed.joined.clone());
+        Self { host, client, patience, observed, joined, doctor: RefCell::default() }
+    }
+
+    /// Does the steps. When one fails, undoes what has begun.
+    pub(super) fn perform(
+        &self,
+        wanted: &Wanted,
+        package: &Path,
+        ceiling: Option<&str>,
+        steps: &[Step],
+    ) -> Result<(), Failure> {
+        let restarted = steps.contains(&Step::Restart);
+        for (index, step) in steps.iter().enumerate() {
+            let done = match step {
+                Step::Install => self.install(wanted, package),
+                Step::Doctor => self.examine(),
+                Step::SetCeiling => {
+                    let text = Input::Text(ceiling.unwrap_or_default());
+                    self.on_host(&scripts::set_ceiling(), &text, Reason::Failed).map(drop)
+                }
+                Step::Join => self.join(wanted),
+                Step::Start => self.serve(&scripts::start(self.service().as_ref())),
+                Step::Restart => self.serve(&scripts::restart(self.service().as_ref())),
+                Step::AwaitAgent => self.await_agent(restarted),
+            };
+            if let Err(failure) = done {
+                return Err(self.undo(&steps[..=index], failure));
+            }
+        }
+        // The next run would only install the same again.
+        self.script(&scripts::keep(), Reason::Failed)
+    }
+
+    fn service(&self) -> Option<OwnService> {
+        self.host.own_service()
+    }
+
+    fn on_host(&self, script: &str, input: &Input<'_>, reason: Reason) -> Result<String, Failure> {
+        ssh::run(self.host, script, input, reason)
+    }
+
+    fn script(&self, script: &str, reason: Reason) -> Result<(), Failure> {
+        self.on_host(script, &Input::Nothing, reason).map(drop)
+    }
+
+    fn serve(&self, script: &str) -> Result<(), Failure> {
+        self.script(script, Reason::AgentNotStarted)
+    }
+
+    fn tell(&self, what: impl std::fmt::Display) {
+        output::note(format_args!("{}: {what}", self.host.name));
+    }
+
+    fn install(&self, wanted: &Wanted, package: &Path) -> Result<(), Failure> {
+        self.tell(format_args!("installs {}, has {}", package.display(), self.observed.version()));
+        self.on_host(&scripts::copy(&wanted.digest), &Input::File(package), Reason::Failed)?;
+        self.script(&scripts::install(wanted.form), Reason::PackageRefused)
+    }
+
+    fn examine(&self) -> Result<(), Failure> {
+        let found = self.on_host(&scripts::doctor(), &Input::Nothing, Reason::DoctorFailed)?;
+        let words = doctor_words(&found);
+        self.tell(format_args!("doctor: {words}"));
+        *self.doctor.borrow_mut() = Some(words);
+        Ok(())
+    }
+
+    /// Hands an invite over on standard input: arguments are seen by all.
+    fn join(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let request = InviteRequest { role: wanted.role.clone(), ttl_ms: INVITE_MS };
+        let answer: InviteAnswer = self.client.post("/v1/invites", &request)?;
+        let line = format!("{}\n", answer.invite);
+        let script = scripts::join(self.host.address);
+        let said = self.on_host(&script, &Input::Text(&line), Reason::ControllerUnreachable)?;
+        let name = said.lines().find_map(|line| line.strip_prefix("joined as "));
+        let name = name.and_then(|name| name.trim().parse::<HostId>().ok()).ok_or_else(|| {
+            Failure::new(Reason::JoinRefused, "it does not tell its name at the controller")
+        })?;
+        self.tell(format_args!("joined as {name}"));
+        *self.joined.borrow_mut() = Some(name);
+        Ok(())
+    }
+
+    /// Returns what the controller knows of the host.
+    fn view(&self) -> Result<Option<HostView>, Failure> {
+        let hosts: Hosts = self.client.get("/v1/hosts")?;
+        let joined = self.joined.borrow();
+        Ok(hosts.hosts.into_iter().find(|host| Some(&host.id) == joined.as_ref()))
+    }
+
+    /// Waits until the controller hears the agent, and it runs what it should. After a restart, a
+    /// report of the agent before does not count.
+    fn await_agent(&self, has_restarted: bool) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let seen = |view: Option<&HostView>| view.and_then(|view| view.seen_unix_ms);
+        let before = if has_restarted { seen(self.view()?.as_ref()) } else { None };
+        loop {
+            let view = self.view()?;
+            let state = view.as_ref().map(|view| view.state);
+            let is_new = seen(view.as_ref()) > before;
+            if is_new && matches!(state, Some(HostState::Well | HostState::Drained)) {
+                self.tell("the controller hears its agent");
+                return Ok(());
+            }
+            if begun.elapsed() >= self.patience {
+                let state = state.map_or("unknown", HostState::as_str);
+                let refused = view.and_then(|view| view.refused).map(|refused| refused.reason);
+                let why = refused.map(|why| format!(" ({why})")).unwrap_or_default();
+                let span = self.patience.as_secs();
+                let detail = format!("after {span} s the controller says: {state}{why}");
+                return Err(Failure::new(Reason::AgentNotConnected, detail));
+            }
+            sleep(ASK_EVERY);
+        }
+    }
+
+    /// Undoes what has begun, and returns the failure with what could not be undone.
+    fn undo(&self, begun: &[Step], failure: Failure) -> Failure {
+        self.tell(format_args!("{failure}; goes back to {}", self.observed.version()));
+        let mut failure = failure;
+        for step in undo(begun, self.observed) {
+            if let Err(error) = self.undo_one(step) {
+                let detail = format!("{}; left half done: {}", failure.detail, error.detail);
+                failure = Failure::new(failure.reason, detail);
+                break;
+            }
+        }
+        failure
+    }
+
+    fn undo_one(&self, step: Undo) -> Result<(), Failure> {
+        let service = self.service();
+        match step {
+            Undo::Stop => {
+                let stop = scripts::stop(service.as_ref(), self.observed.is_enabled);
+                self.serve(&stop)
+            }
+            Undo::Revoke => match &*self.joined.borrow() {
+                Some(host) => Ok(self.client.act(&format!("/v1/hosts/{host}/revoke"))?),
+                None => Ok(()),
+            },
+            Undo::Leave => self.script(&scripts::leave(), Reason::Failed),
+            Undo::Purge => self.script(&scripts::remove(true), Reason::Failed),
+            Undo::Remove => self.script(&scripts::remove(false), Reason::Failed),
+            Undo::PutBack => self.script(&scripts::put_back(), Reason::PackageRefused),
+            Undo::PutCeilingBack => self.script(&scripts::put_ceiling_back(), Reason::Failed),
+            Undo::Restart => self.serve(&scripts::restart(service.as_ref())),
+        }
+    }
+
+    /// Takes the agent and the package away.
+    pub(super) fn take_away(&self, steps: &[Removal]) -> Result<(), Failure> {
+        let service = self.service();
+        for step in steps {
+            match step {
+                Removal::Drain => self.drain()?,
+                Removal::Stop => self.serve(&scripts::stop(service.as_ref(), false))?,
+                Removal::Leave => self.script(&scripts::leave(), Reason::Failed)?,
+                Removal::Revoke => {
+                    if let Some(host) = &*self.joined.borrow() {
+                        self.client.act(&format!("/v1/hosts/{host}/revoke"))?;
+                    }
+                }
+                Removal::Purge => self.script(&scripts::remove(true), Reason::PackageRefused)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has no plan use the host any more, and waits until its sessions have ended, or for so long.
+    fn drain(&self) -> Result<(), Failure> {
+        let joined = self.joined.borrow().clone();
+        let Some(host) = joined else { return Ok(()) };
+        self.tell("drains");
+        self.client.act(&format!("/v1/hosts/{host}/drain"))?;
+        let begun = Instant::now();
+        let has_sessions = |view: Option<HostView>| view.and_then(|view| view.sessions) > Some(0);
+        while begun.elapsed() < self.patience && has_sessions(self.view()?) {
+            sleep(ASK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what `tradewind doctor -o json` found, in one line.
+fn doctor_words(found: &str) -> String {
+    let report: Value = serde_json::from_str(found).unwrap_or_default();
+    let text = |key: &str| report[key].as_str().unwrap_or("unknown").to_owned();
+    let features = report["kernel_features"].as_array();
+    let missing = features.into_iter().flatten().filter(|feature| feature["works"] == false);
+    let missing: Vec<&str> = missing.filter_map(|it| it["kernel_feature"].as_str()).collect();
+    let without = match missing[..] {
+        [] => String::new(),
+        _ => format!("; without {}", missing.join(", ")),
+    };
+    let (kernel, window) = (text("kernel"), text("initial_window"));
+    format!("nothing needed is missing; Linux {kernel}, initial windows: {window}{without}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doctor_is_one_line() {
+        let found = r#"{"kernel": "6.1", "initial_window": "none", "kernel_features": [
+            {"kernel_feature": "splice", "works": true}, {"kernel_feature": "tun", "works": false}
+        ]}"#;
+        let expected = "nothing needed is missing; Linux 6.1, initial windows: none; without tun";
+        assert_eq!(doctor_words(found), expected);
+    }
+}
