@@ -125,7 +125,7 @@ fn first_cause(said: &str) -> String {
     let announced = ["prevent configuration of", "error processing"]
         .iter()
         .find_map(|words| lines().skip_while(|line| !line.contains(words)).nth(1));
-    let line = announced.or_else(|| lines().last()).unwrap_or_default().trim();
+    let line = announced.or_else(|| lines().next_back()).unwrap_or_default().trim();
     line.strip_prefix("tradewind: ").unwrap_or(line).to_owned()
 }
 
