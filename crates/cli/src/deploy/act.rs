@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tradewind_config::{HostConfig, OwnService};
+use tradewind_control::record::Role;
 use tradewind_controller::Client;
 use tradewind_controller::view::{HostState, HostView, Hosts, InviteAnswer, InviteRequest};
 use tradewind_units::{Duration, HostId};
@@ -45,6 +46,22 @@ impl<'a> Deployment<'a> {
         Self { host, client, patience, observed, joined, doctor: RefCell::default() }
     }
 
+    /// Takes the host's lock, does `work`, and gives the lock back. A host that is no longer as it
+    /// was observed is left alone.
+    pub(super) fn locked(&self, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let printed = self.on_host(&scripts::take_lock(), &Input::Nothing, Reason::Unsuited)?;
+        let now = scripts::parse(&printed, self.service().is_some());
+        let done = if now.as_ref() == Some(self.observed) {
+            work()
+        } else {
+            Err(Failure::new(Reason::Unsuited, "it has changed since the look at it: run again"))
+        };
+        if let Err(failure) = self.script(&scripts::free_lock(), Reason::Failed) {
+            self.tell(format_args!("it stays locked for an hour: {failure}"));
+        }
+        done
+    }
+
     /// Does the steps. When one fails, undoes what has begun.
     pub(super) fn perform(
         &self,
@@ -53,26 +70,29 @@ impl<'a> Deployment<'a> {
         ceiling: Option<&str>,
         steps: &[Step],
     ) -> Result<(), Failure> {
-        let restarted = steps.contains(&Step::Restart);
         for (index, step) in steps.iter().enumerate() {
             let done = match step {
                 Step::Install => self.install(wanted, package),
                 Step::Doctor => self.examine(),
                 Step::SetCeiling => {
                     let text = Input::Text(ceiling.unwrap_or_default());
-                    self.on_host(&scripts::set_ceiling(), &text, Reason::Failed).map(drop)
+                    let digest = wanted.ceiling.as_deref().unwrap_or_default();
+                    self.on_host(&scripts::set_ceiling(digest), &text, Reason::Failed).map(drop)
                 }
                 Step::Join => self.join(wanted),
                 Step::Start => self.serve(&scripts::start(self.service().as_ref())),
-                Step::Restart => self.serve(&scripts::restart(self.service().as_ref())),
-                Step::AwaitAgent => self.await_agent(restarted),
+                Step::Restart => self.serve(&scripts::restart(self.service().as_ref(), true)),
+                Step::AwaitAgent => self.await_agent(),
             };
             if let Err(failure) = done {
                 return Err(self.undo(&steps[..=index], failure));
             }
         }
-        // The next run would only install the same again.
-        self.script(&scripts::keep(), Reason::Failed)
+        // All is in effect: the next run would only install the same again.
+        if let Err(failure) = self.script(&scripts::keep(), Reason::Failed) {
+            self.tell(format_args!("the package is not kept there: {failure}"));
+        }
+        Ok(())
     }
 
     fn service(&self) -> Option<OwnService> {
@@ -80,7 +100,7 @@ impl<'a> Deployment<'a> {
     }
 
     fn on_host(&self, script: &str, input: &Input<'_>, reason: Reason) -> Result<String, Failure> {
-        ssh::run(self.host, script, input, reason)
+        ssh::run(self.host, script, input, reason, ssh::WORK_LIMIT)
     }
 
     fn script(&self, script: &str, reason: Reason) -> Result<(), Failure> {
@@ -109,35 +129,54 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Hands an invite over on standard input: arguments are seen by all.
+    /// Hands an invite over on standard input: arguments are seen by all. A host is believed only
+    /// that it is one that the controller did not know before.
     fn join(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let before = self.hosts()?;
         let request = InviteRequest { role: wanted.role.clone(), ttl_ms: INVITE_MS };
         let answer: InviteAnswer = self.client.post("/v1/invites", &request)?;
         let line = format!("{}\n", answer.invite);
         let script = scripts::join(self.host.address);
-        let said = self.on_host(&script, &Input::Text(&line), Reason::ControllerUnreachable)?;
-        let name = said.lines().find_map(|line| line.strip_prefix("joined as "));
-        let name = name.and_then(|name| name.trim().parse::<HostId>().ok()).ok_or_else(|| {
-            Failure::new(Reason::JoinRefused, "it does not tell its name at the controller")
+        let done = self.on_host(&script, &Input::Text(&line), Reason::ControllerUnreachable);
+        // When the connection broke, its folder tells.
+        let said = done
+            .clone()
+            .or_else(|_| self.on_host(&scripts::joined(), &Input::Nothing, Reason::Failed));
+        let now = self.hosts().map_err(|failure| {
+            let detail = format!("{}; it may have joined: `tradewind hosts`", failure.detail);
+            Failure::new(failure.reason, detail)
         })?;
-        self.tell(format_args!("joined as {name}"));
-        *self.joined.borrow_mut() = Some(name);
-        Ok(())
+        let newcomers = newcomers(&before, &now, &wanted.role);
+        let name = said.ok().as_deref().and_then(joined_as);
+        if let Some(name) = name.filter(|name| newcomers.contains(name)) {
+            self.tell(format_args!("joined as {name}"));
+            *self.joined.borrow_mut() = Some(name);
+            return done.map(drop);
+        }
+        let unproven = Failure::new(Reason::JoinRefused, "it names no host that has just joined");
+        let failure = done.err().unwrap_or(unproven);
+        let Some(new) = newcomers.first() else { return Err(failure) };
+        let detail = format!("{}; if it is the new host `{new}`, revoke that", failure.detail);
+        Err(Failure::new(failure.reason, detail))
+    }
+
+    fn hosts(&self) -> Result<Vec<HostView>, Failure> {
+        Ok(self.client.get::<Hosts>("/v1/hosts")?.hosts)
     }
 
     /// Returns what the controller knows of the host.
     fn view(&self) -> Result<Option<HostView>, Failure> {
-        let hosts: Hosts = self.client.get("/v1/hosts")?;
         let joined = self.joined.borrow();
-        Ok(hosts.hosts.into_iter().find(|host| Some(&host.id) == joined.as_ref()))
+        Ok(self.hosts()?.into_iter().find(|host| Some(&host.id) == joined.as_ref()))
     }
 
-    /// Waits until the controller hears the agent, and it runs what it should. After a restart, a
-    /// report of the agent before does not count.
-    fn await_agent(&self, has_restarted: bool) -> Result<(), Failure> {
+    /// Waits until the controller hears the agent, and it runs what it should. The agent has been
+    /// started by now: of a host that had joined before, only a later report counts.
+    fn await_agent(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let seen = |view: Option<&HostView>| view.and_then(|view| view.seen_unix_ms);
-        let before = if has_restarted { seen(self.view()?.as_ref()) } else { None };
+        let had_joined = self.observed.joined.is_some();
+        let before = if had_joined { seen(self.view()?.as_ref()) } else { None };
         loop {
             let view = self.view()?;
             let state = view.as_ref().map(|view| view.state);
@@ -183,12 +222,18 @@ impl<'a> Deployment<'a> {
                 Some(host) => Ok(self.client.act(&format!("/v1/hosts/{host}/revoke"))?),
                 None => Ok(()),
             },
+            Undo::KeepCeiling => self.script(&scripts::keep_ceiling(), Reason::Failed),
             Undo::Leave => self.script(&scripts::leave(), Reason::Failed),
             Undo::Purge => self.script(&scripts::remove(true), Reason::Failed),
             Undo::Remove => self.script(&scripts::remove(false), Reason::Failed),
-            Undo::PutBack => self.script(&scripts::put_back(), Reason::PackageRefused),
+            Undo::PutBack => {
+                let is_kept = self.observed.digest.is_some();
+                self.script(&scripts::put_back(is_kept), Reason::PackageRefused)
+            }
             Undo::PutCeilingBack => self.script(&scripts::put_ceiling_back(), Reason::Failed),
-            Undo::Restart => self.serve(&scripts::restart(service.as_ref())),
+            Undo::Restart => {
+                self.serve(&scripts::restart(service.as_ref(), self.observed.is_enabled))
+            }
         }
     }
 
@@ -226,9 +271,24 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Returns what `tradewind doctor -o json` found, in one line.
+/// Returns the hosts that have joined with a role since `before`.
+fn newcomers(before: &[HostView], now: &[HostView], role: &Role) -> Vec<HostId> {
+    let is_new = |host: &&HostView| before.iter().all(|old| old.id != host.id);
+    let new = now.iter().filter(is_new).filter(|host| host.role == *role);
+    new.map(|host| host.id.clone()).collect()
+}
+
+/// Returns the name that a host says it has joined as.
+fn joined_as(said: &str) -> Option<HostId> {
+    said.lines().find_map(|line| line.strip_prefix("joined as "))?.trim().parse().ok()
+}
+
+/// Returns what `tradewind doctor -o json` found, in one line. A greeting may stand before it.
 fn doctor_words(found: &str) -> String {
-    let report: Value = serde_json::from_str(found).unwrap_or_default();
+    let report = found.find('{').and_then(|at| found.get(at..));
+    let Some(report) = report.and_then(|it| serde_json::from_str::<Value>(it).ok()) else {
+        return "it says nothing that can be read".to_owned();
+    };
     let text = |key: &str| report[key].as_str().unwrap_or("unknown").to_owned();
     let features = report["kernel_features"].as_array();
     let missing = features.into_iter().flatten().filter(|feature| feature["works"] == false);
@@ -252,5 +312,28 @@ mod tests {
         ]}"#;
         let expected = "nothing needed is missing; Linux 6.1, initial windows: none; without tun";
         assert_eq!(doctor_words(found), expected);
+        assert_eq!(doctor_words(&format!("Welcome!\n{found}")), expected);
+        assert!(doctor_words("Welcome!").contains("nothing that can be read"));
+    }
+
+    #[test]
+    fn host_is_believed_only_that_it_is_new() {
+        let host = |id: &str, site: &str| -> HostView {
+            let role = Role::Gateway { site: site.parse().unwrap() };
+            let mut host = serde_json::json!({
+                "id": id, "address": "192.0.2.7", "state": "well", "processes": [],
+                "identity": tradewind_grant::IdentityKey::from_entropy([1; 32]).public(),
+            });
+            let place = serde_json::to_value(role).unwrap();
+            host.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+            serde_json::from_value(host).unwrap()
+        };
+        let before = [host("office-1", "office")];
+        let now = [&before[..], &[host("office-2", "office"), host("home-1", "home")]].concat();
+        let role = Role::Gateway { site: "office".parse().unwrap() };
+        let new = newcomers(&before, &now, &role);
+        assert_eq!(new, ["office-2".parse::<HostId>().unwrap()]);
+        assert_eq!(joined_as("Welcome\njoined as office-2\n").as_ref(), new.first());
+        assert_eq!(joined_as("joined as \n"), None);
     }
 }

@@ -16,7 +16,7 @@ mod show;
 mod ssh;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tradewind_config::{HostConfig, HostRole, HostsConfig};
 use tradewind_control::record::Role;
 use tradewind_controller::Client;
-use tradewind_controller::view::{HostState, HostView, Hosts};
+use tradewind_controller::view::{HostState, HostView, Hosts, Status};
 use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, HostId};
 
@@ -76,12 +76,16 @@ pub(crate) fn run(args: &DeployArgs) -> Outcome {
     let files = if args.remove { Files::default() } else { Files::read(&hosts)? };
     let client = args.controller.client()?;
     let known: Hosts = client.get("/v1/hosts")?;
-    let observed = observe(&hosts);
+    // Of another controller, a host of the same name is another host.
+    let identity = client.get::<Status>("/v1/status")?.identity.to_string();
+    let mut observed = observe(&hosts);
+    refuse_twins(&mut observed);
     let mut answers = Vec::new();
     let mut failed_upgrade = None;
     for (host, observed) in hosts.iter().zip(observed) {
         let view = |name: &HostId| known.hosts.iter().find(|view| view.id == *name);
-        let known = observed.as_ref().ok().and_then(|it| view(it.joined.as_ref()?)).map(known_of);
+        let ours = observed.as_ref().ok().filter(|it| it.controller.as_ref() == Some(&identity));
+        let known = ours.and_then(|it| view(it.joined.as_ref()?)).map(known_of);
         let work = Work { args, client: &client, host, known };
         let answer = if args.remove {
             work.remove(observed)
@@ -146,7 +150,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Looks at hosts, several at a time, and changes nothing.
 fn observe(hosts: &[HostConfig]) -> Vec<Result<Observed, Failure>> {
     let look = |host: &HostConfig| {
-        let printed = ssh::run(host, &scripts::observe(), &Input::Nothing, Reason::Failed)?;
+        let (script, nothing) = (scripts::observe(), Input::Nothing);
+        let printed = ssh::run(host, &script, &nothing, Reason::Failed, ssh::LOOK_LIMIT)?;
         let observed = scripts::parse(&printed, host.own_service().is_some());
         observed.ok_or_else(|| Failure::new(Reason::Failed, "it does not tell its state"))
     };
@@ -161,12 +166,31 @@ fn observe(hosts: &[HostConfig]) -> Vec<Result<Observed, Failure>> {
     all
 }
 
+/// Refuses hosts that say to be the same host at the controller: at most one of them is.
+fn refuse_twins(all: &mut [Result<Observed, Failure>]) {
+    let (mut once, mut twice) = (BTreeSet::new(), BTreeSet::new());
+    for name in all.iter().flatten().filter_map(|host| host.joined.clone()) {
+        if !once.insert(name.clone()) {
+            twice.insert(name);
+        }
+    }
+    for each in all {
+        let joined = each.as_ref().ok().and_then(|host| host.joined.clone());
+        if let Some(name) = joined.filter(|name| twice.contains(name)) {
+            let problem = format!("says that it is `{name}`, as another one in the file does");
+            *each = Err(Failure::new(Reason::Unsuited, problem));
+        }
+    }
+}
+
 fn known_of(view: &HostView) -> Known {
     Known {
         role: view.role.clone(),
+        address: view.address,
         is_revoked: view.state == HostState::Revoked,
         is_drained: view.state == HostState::Drained,
         is_heard: !matches!(view.state, HostState::Away | HostState::Awaited | HostState::Revoked),
+        is_well: matches!(view.state, HostState::Well | HostState::Drained),
     }
 }
 
@@ -222,7 +246,8 @@ impl Work<'_> {
             return Ok(HostAnswer { outcome: HostOutcome::NotTried, problem, ..answer });
         }
         let deployment = Deployment::new(self.host, self.client, self.args.patience, &observed);
-        let done = deployment.perform(&wanted, package, ceiling, &steps);
+        let perform = || deployment.perform(&wanted, package, ceiling, &steps);
+        let done = deployment.locked(perform);
         let answer = HostAnswer {
             joined: deployment.joined.take(),
             doctor: deployment.doctor.take(),
@@ -251,6 +276,7 @@ impl Work<'_> {
             digest: digest.clone(),
             ceiling: ceiling.map(|(_, digest)| digest.clone()),
             role,
+            address: self.host.address,
             has_own_service: self.host.own_service().is_some(),
         };
         Ok((wanted, package, ceiling.map(|(text, _)| text.as_str())))
@@ -264,7 +290,11 @@ impl Work<'_> {
             Err(failure) => return Ok(answer.failed(&failure)),
         };
         let has_own_service = self.host.own_service().is_some();
-        let steps = match steps::removal(&observed, self.known.as_ref(), has_own_service) {
+        let (known, address) = (self.known.as_ref(), self.host.address);
+        let Some(role) = role_of(self.host) else {
+            return Err(BadFile(format!("host `{}` lacks a key", self.host.name)).into());
+        };
+        let steps = match steps::removal(&observed, known, &role, address, has_own_service) {
             Ok(steps) => steps,
             Err(why) => return Ok(answer.failed(&Failure::new(Reason::Unsuited, why))),
         };
@@ -277,9 +307,23 @@ impl Work<'_> {
             return Ok(HostAnswer { outcome: HostOutcome::WouldChange, ..answer });
         }
         let deployment = Deployment::new(self.host, self.client, self.args.patience, &observed);
-        Ok(match deployment.take_away(&steps) {
+        Ok(match deployment.locked(|| deployment.take_away(&steps)) {
             Ok(()) => HostAnswer { outcome: HostOutcome::Done, ..answer },
             Err(failure) => answer.failed(&failure),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hosts_that_say_to_be_one_are_refused() {
+        let host = |name: &str| Ok(Observed { joined: name.parse().ok(), ..Observed::default() });
+        let mut all = [host("r-1"), host("r-2"), host("r-1"), host(""), host("")];
+        refuse_twins(&mut all);
+        let refused: Vec<bool> = all.iter().map(Result::is_err).collect();
+        assert_eq!(refused, [true, false, true, false, false]);
     }
 }

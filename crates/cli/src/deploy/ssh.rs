@@ -1,12 +1,17 @@
 //! Commands on a host, by the system's own `ssh`: with the user's configuration, agent and known
-//! hosts. Nothing asks, and host keys are always checked.
+//! hosts. Nothing asks, and host keys are always checked. Time and output have bounds: a host may
+//! be slow, full or hostile.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, sleep};
+use std::time::Instant;
 
 use tradewind_config::HostConfig;
+use tradewind_units::Duration;
 
 use super::failure::{Failure, Reason};
 
@@ -17,6 +22,17 @@ pub(super) const REFUSED: i32 = 78;
 /// Exit code of `ssh` itself.
 const SSH_FAILED: i32 = 255;
 
+/// Longest time of a look at a host. Chosen: several times that of a slow one.
+pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// Longest time of any other script. Chosen: a package over a slow line, or a busy dpkg.
+pub(super) const WORK_LIMIT: Duration = Duration::from_secs(600);
+/// Most bytes that are read of each stream. Chosen: far above what the scripts print.
+const MOST_BYTES: u64 = 1 << 20;
+/// Time between two looks whether `ssh` has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for the rest of its output then, which a process that it left may hold open.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+
 /// The standard input of a command.
 pub(super) enum Input<'a> {
     Nothing,
@@ -24,7 +40,7 @@ pub(super) enum Input<'a> {
     File(&'a Path),
 }
 
-/// Runs `script` as root on a host by `sh`, and returns what it printed.
+/// Runs `script` as root on a host by `sh` for up to `limit`, and returns what it printed.
 ///
 /// # Errors
 /// When the host is not reached or gives no rights; for `reason`, when the script fails.
@@ -33,8 +49,10 @@ pub(super) fn run(
     script: &str,
     input: &Input<'_>,
     reason: Reason,
+    limit: Duration,
 ) -> Result<String, Failure> {
-    let output = exchange(host, script, input)
+    let output = command(host, script, input)
+        .and_then(|command| exchange(command, input, limit))
         .map_err(|error| Failure::new(Reason::Failed, format!("ssh: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
@@ -61,10 +79,14 @@ pub(super) fn run(
     }
 }
 
-fn exchange(host: &HostConfig, script: &str, input: &Input<'_>) -> std::io::Result<Output> {
-    let mut command = Command::new("ssh");
-    // The first value of an option counts: nothing may make `ssh` ask.
-    command.args(["-T", "-o", "BatchMode=yes"]);
+fn command(host: &HostConfig, script: &str, input: &Input<'_>) -> io::Result<Command> {
+    // Without a terminal, as the `ssh` of a jump host has options of its own and would ask there.
+    let mut command = Command::new("setsid");
+    command.arg("ssh").env("SSH_ASKPASS_REQUIRE", "never");
+    // The first value of an option counts: nothing may make `ssh` ask, or trust any key. A
+    // connection that it shared would hold its output open.
+    command.args(["-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]);
+    command.args(["-o", "ControlMaster=no"]);
     command.args(host.ssh_options.iter().flatten());
     command.args(["-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]);
     if let Some(port) = host.port {
@@ -77,15 +99,48 @@ fn exchange(host: &HostConfig, script: &str, input: &Input<'_>) -> std::io::Resu
         Input::Text(_) => Stdio::piped(),
         Input::File(file) => File::open(file)?.into(),
     });
+    Ok(command)
+}
+
+/// Runs a command for up to `limit`.
+fn exchange(mut command: Command, input: &Input<'_>, limit: Duration) -> io::Result<Output> {
+    let begun = Instant::now();
     let mut child = command.spawn()?;
     if let (Input::Text(text), Some(mut stdin)) = (input, child.stdin.take()) {
-        match stdin.write_all(text.as_bytes()) {
-            // What the command says tells why it does not read.
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error),
-            _ => {}
-        }
+        let text = (*text).to_owned();
+        // What the command says tells why it does not read.
+        thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
     }
-    child.wait_with_output()
+    let (stdout, stderr) = (child.stdout.take().map(collect), child.stderr.take().map(collect));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() >= limit {
+            child.kill()?;
+            child.wait()?;
+            let problem = format!("no end after {} s", limit.as_secs());
+            return Err(io::Error::new(ErrorKind::TimedOut, problem));
+        }
+        sleep(LOOK_EVERY);
+    };
+    let rest = |stream: Option<Receiver<Vec<u8>>>| {
+        let bytes = stream.and_then(|it| it.recv_timeout(REST_LIMIT).ok()).unwrap_or_default();
+        let is_cut = bytes.len() as u64 >= MOST_BYTES;
+        if is_cut { Err(io::Error::other("it prints more than a MiB")) } else { Ok(bytes) }
+    };
+    Ok(Output { status, stdout: rest(stdout)?, stderr: rest(stderr)? })
+}
+
+/// Reads a stream to its end, or the most that is read.
+fn collect(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _broken = stream.take(MOST_BYTES).read_to_end(&mut bytes);
+        let _nobody_waits = sender.send(bytes);
+    });
+    receiver
 }
 
 /// Returns the line for the remote user's shell that has root's `sh` run `script`.
@@ -94,7 +149,7 @@ fn as_root(script: &str, by_sudo: bool) -> String {
     let user = r#"[ "$(id -u)" = 0 ]"#;
     let line = if by_sudo {
         format!(
-            "{user} && exec sh -c {script}; sudo -n true </dev/null >/dev/null 2>&1 || \
+            "{user} && exec sh -c {script}; sudo -n sh -c : </dev/null >/dev/null 2>&1 || \
              exit {NO_RIGHTS}; exec sudo -n sh -c {script}"
         )
     } else {
@@ -119,13 +174,15 @@ fn of_ssh(said: &str) -> Reason {
     }
 }
 
-/// Returns the line that tells why a command failed: the last one, or the one that dpkg announces.
+/// Returns the line that tells why a command failed: the one that dpkg announces, its own error, or
+/// the last one.
 fn first_cause(said: &str) -> String {
     let lines = || said.lines().filter(|line| !line.trim().is_empty());
     let announced = ["prevent configuration of", "error processing"]
         .iter()
         .find_map(|words| lines().skip_while(|line| !line.contains(words)).nth(1));
-    let line = announced.or_else(|| lines().next_back()).unwrap_or_default().trim();
+    let own = || lines().find_map(|line| line.strip_prefix("dpkg: error: "));
+    let line = announced.or_else(own).or_else(|| lines().next_back()).unwrap_or_default().trim();
     line.strip_prefix("tradewind: ").unwrap_or(line).to_owned()
 }
 
@@ -141,6 +198,38 @@ mod tests {
         let quoted = Command::new("sh").args(["-c", &line]).output().unwrap();
         assert!(direct.status.success(), "{direct:?}");
         assert_eq!(quoted.stdout, direct.stdout);
+    }
+
+    fn of_shell(script: &str, input: &Input<'_>, limit: Duration) -> io::Result<Output> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        exchange(command, input, limit)
+    }
+
+    #[test]
+    fn commands_have_bounds_of_time_and_output() {
+        let said = of_shell("cat; echo why >&2; exit 3", &Input::Text("in"), WORK_LIMIT).unwrap();
+        assert_eq!(
+            (said.status.code(), &*said.stdout, &*said.stderr),
+            (Some(3), &b"in"[..], &b"why\n"[..])
+        );
+        let late = of_shell("exec sleep 600", &Input::Nothing, Duration::from_millis(50));
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+        let much = of_shell("exec cat /dev/zero", &Input::Nothing, WORK_LIMIT).unwrap_err();
+        assert!(much.to_string().contains("MiB"), "{much}");
+    }
+
+    #[test]
+    fn nothing_asks_and_every_host_key_is_checked() {
+        let text = "[[host]]\nname = \"h\"\nrole = \"relay\"\nregion = \"gcp:asia-east1\"\n\
+                    package = \"p.deb\"\nssh_options = [\"-o\", \"StrictHostKeyChecking=no\"]\n";
+        let hosts = tradewind_config::HostsConfig::parse(text, Path::new("")).unwrap();
+        let command = command(&hosts.host[0], "true", &Input::Nothing).unwrap();
+        let all: Vec<_> = command.get_args().filter_map(|it| it.to_str()).collect();
+        let place = |option: &str| all.iter().position(|it| *it == option).unwrap();
+        assert!(place("StrictHostKeyChecking=yes") < place("StrictHostKeyChecking=no"), "{all:?}");
+        assert!(place("BatchMode=yes") < place("StrictHostKeyChecking=no"), "{all:?}");
     }
 
     #[test]
@@ -164,6 +253,11 @@ mod tests {
                 "dpkg: error processing package tradewind (--install):\n installed script failed\n\
                  Errors were encountered while processing:\n tradewind",
                 "installed script",
+            ),
+            (
+                "dpkg: error: dpkg frontend lock was locked by another process with pid 7\n\
+                 Note: removing the lock file is always wrong",
+                "dpkg frontend lock",
             ),
             (
                 "dpkg: dependency problems prevent configuration of tradewind:\n tradewind depends \

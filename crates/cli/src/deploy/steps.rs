@@ -1,6 +1,8 @@
 //! The steps of a deployment, decided from what a host has and what it should have. Pure: the same
 //! observation gives the same steps, and one of a host that is as it should be gives none.
 
+use std::net::IpAddr;
+
 use tradewind_control::record::Role;
 use tradewind_units::HostId;
 
@@ -24,6 +26,8 @@ pub(super) struct Wanted {
     pub(super) ceiling: Option<String>,
     /// Its role in the overlay.
     pub(super) role: Role,
+    /// The address at which neighbours reach it, if the file of hosts has one.
+    pub(super) address: Option<IpAddr>,
     /// True if commands of the file of hosts start the agent, instead of systemd.
     pub(super) has_own_service: bool,
 }
@@ -43,11 +47,15 @@ pub(super) struct Observed {
     pub(super) ceiling: Option<String>,
     /// The name of the host at the controller that it has joined.
     pub(super) joined: Option<HostId>,
+    /// The identity of that controller.
+    pub(super) controller: Option<String>,
     /// True if the agent's folder is there.
     pub(super) has_home: bool,
     /// True if the files of a package before are there.
     pub(super) has_files: bool,
-    /// Files of Tradewind that are not the agent's.
+    /// True if files of a deployment before are there.
+    pub(super) has_cache: bool,
+    /// Files, services and processes of Tradewind that are not the agent's.
     pub(super) others: Vec<String>,
     pub(super) is_enabled: bool,
     pub(super) is_running: bool,
@@ -68,10 +76,20 @@ impl Observed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) role: Role,
+    pub(super) address: IpAddr,
     pub(super) is_revoked: bool,
     pub(super) is_drained: bool,
     /// True if its agent is heard.
     pub(super) is_heard: bool,
+    /// True if it runs what it should.
+    pub(super) is_well: bool,
+}
+
+impl Known {
+    /// Returns whether the file of hosts means this host, as far as the file can tell.
+    fn is(&self, role: &Role, address: Option<IpAddr>) -> bool {
+        self.role == *role && address.is_none_or(|address| address == self.address)
+    }
 }
 
 /// A step of putting an agent on a host.
@@ -115,7 +133,9 @@ pub(super) enum Undo {
     Stop,
     /// Revoke the host that has just joined.
     Revoke,
-    /// Leave the controller that it has just joined.
+    /// Keep the ceiling, which leaving would remove.
+    KeepCeiling,
+    /// Leave the controller that it has just joined, or may have.
     Leave,
     /// Remove the package, and all of its files.
     Purge,
@@ -136,10 +156,11 @@ pub(super) enum Removal {
     Drain,
     /// End the agent.
     Stop,
+    /// Have the controller and its hosts trust the host no more. Before its folder is gone: later,
+    /// nothing there tells which host it was.
+    Revoke,
     /// End the processes, and remove the agent's folder.
     Leave,
-    /// Have the controller and its hosts trust the host no more.
-    Revoke,
     /// Remove the package and its files.
     Purge,
 }
@@ -171,9 +192,10 @@ pub(super) fn steps(
         (Some(host), Some(known)) if known.is_revoked => {
             return Err(format!("`{host}` is revoked: run with --remove, then again"));
         }
-        (Some(host), Some(known)) if known.role != wanted.role => {
+        (Some(host), Some(known)) if !known.is(&wanted.role, wanted.address) => {
             return Err(format!(
-                "`{host}` has another role or place: run with --remove, then again"
+                "`{host}` has another role, place or address at the controller: with those in the \
+                 file, run with --remove; then change them"
             ));
         }
         _ => {}
@@ -188,12 +210,13 @@ pub(super) fn steps(
     if observed.joined.is_none() {
         steps.push(Step::Join);
     }
-    if !(observed.is_enabled && observed.is_running) {
+    if !observed.is_running {
         steps.push(Step::Start);
-    } else if !steps.is_empty() {
+    } else if !steps.is_empty() || !observed.is_enabled {
+        // To start what runs would do nothing.
         steps.push(Step::Restart);
     }
-    if !steps.is_empty() || known.is_none_or(|known| !known.is_heard) {
+    if !steps.is_empty() || known.is_none_or(|known| !known.is_well) {
         steps.push(Step::AwaitAgent);
     }
     Ok(steps)
@@ -230,11 +253,13 @@ pub(super) fn undo(begun: &[Step], observed: &Observed) -> Vec<Undo> {
     }
     if has(Step::Join) {
         undo.push(Undo::Revoke);
-        if !observed.has_home {
-            undo.push(Undo::Leave);
+        if observed.has_home && !has(Step::SetCeiling) {
+            undo.push(Undo::KeepCeiling);
         }
+        // Also after a join that failed: its answer may have been lost.
+        undo.push(Undo::Leave);
     }
-    if has(Step::SetCeiling) && observed.has_home {
+    if has(Step::SetCeiling) || undo.contains(&Undo::KeepCeiling) {
         undo.push(Undo::PutCeilingBack);
     }
     if has(Step::Install) {
@@ -256,6 +281,8 @@ pub(super) fn undo(begun: &[Step], observed: &Observed) -> Vec<Undo> {
 pub(super) fn removal(
     observed: &Observed,
     known: Option<&Known>,
+    role: &Role,
+    address: Option<IpAddr>,
     has_own_service: bool,
 ) -> Result<Vec<Removal>, String> {
     if !observed.others.is_empty() {
@@ -263,6 +290,11 @@ pub(super) fn removal(
     }
     if let (Some(host), None) = (&observed.joined, known) {
         return Err(format!("has joined another controller, as `{host}`"));
+    }
+    if let (Some(host), false) = (&observed.joined, known.is_none_or(|it| it.is(role, address))) {
+        return Err(format!(
+            "says that it is `{host}`, which has another role, place or address at the controller"
+        ));
     }
     if observed.is_running && !observed.has_systemd && !has_own_service {
         return Err("has no systemd: give the commands `start` and `stop`".to_owned());
@@ -275,13 +307,13 @@ pub(super) fn removal(
     if observed.is_enabled || observed.is_running {
         steps.push(Removal::Stop);
     }
-    if observed.has_home {
-        steps.push(Removal::Leave);
-    }
     if trusted.is_some() {
         steps.push(Removal::Revoke);
     }
-    if observed.is_installed() || observed.has_files {
+    if observed.has_home {
+        steps.push(Removal::Leave);
+    }
+    if observed.is_installed() || observed.has_files || observed.has_cache {
         steps.push(Removal::Purge);
     }
     Ok(steps)
@@ -302,6 +334,7 @@ mod tests {
             digest: "new".to_owned(),
             ceiling: Some("narrow".to_owned()),
             role: role("gcp:asia-east1"),
+            address: None,
             has_own_service: false,
         }
     }
@@ -326,7 +359,14 @@ mod tests {
     }
 
     fn known() -> Known {
-        Known { role: role("gcp:asia-east1"), is_revoked: false, is_drained: false, is_heard: true }
+        Known {
+            role: role("gcp:asia-east1"),
+            address: "192.0.2.7".parse().unwrap(),
+            is_revoked: false,
+            is_drained: false,
+            is_heard: true,
+            is_well: true,
+        }
     }
 
     #[test]
@@ -354,9 +394,14 @@ mod tests {
         assert_eq!(of(&|observed| observed.ceiling = None), [SetCeiling, Restart, AwaitAgent]);
         assert_eq!(of(&|observed| observed.joined = None), [Join, Restart, AwaitAgent]);
         assert_eq!(of(&|observed| observed.is_running = false), [Start, AwaitAgent]);
-        assert_eq!(of(&|observed| observed.is_enabled = false), [Start, AwaitAgent]);
-        let away = Known { is_heard: false, ..known() };
-        assert_eq!(steps(&wanted(), &deployed(), Some(&away)).unwrap(), [AwaitAgent]);
+        // To start what runs would do nothing.
+        assert_eq!(of(&|observed| observed.is_enabled = false), [Restart, AwaitAgent]);
+        let by_hand = of(&|observed| {
+            (observed.is_enabled, observed.ceiling) = (false, None);
+        });
+        assert_eq!(by_hand, [SetCeiling, Restart, AwaitAgent]);
+        let refuses = Known { is_well: false, ..known() };
+        assert_eq!(steps(&wanted(), &deployed(), Some(&refuses)).unwrap(), [AwaitAgent]);
         let any_ceiling = Wanted { ceiling: None, ..wanted() };
         assert_eq!(steps(&any_ceiling, &deployed(), Some(&known())).unwrap(), []);
     }
@@ -371,7 +416,9 @@ mod tests {
         let revoked = Known { is_revoked: true, ..known() };
         assert!(refused(&wanted, &deployed, Some(&revoked)).contains("revoked"));
         let elsewhere = Known { role: role("aws:eu-west-1"), ..known() };
-        assert!(refused(&wanted, &deployed, Some(&elsewhere)).contains("another role or place"));
+        assert!(refused(&wanted, &deployed, Some(&elsewhere)).contains("another role, place"));
+        let moved = Wanted { address: "192.0.2.8".parse().ok(), ..wanted.clone() };
+        assert!(refused(&moved, &deployed, Some(&known())).contains("address"));
         let no_dpkg = Observed { has_dpkg: false, ..clean() };
         assert!(refused(&wanted, &no_dpkg, None).contains("no dpkg"));
         let program = Wanted { form: Form::Program, ..wanted.clone() };
@@ -391,8 +438,14 @@ mod tests {
         assert_eq!(undo(&[Install], &clean()), [Undo::Purge]);
         assert_eq!(undo(&[Install, Doctor], &clean()), [Undo::Purge]);
         let all = [Install, Doctor, SetCeiling, Join, Start];
-        let expected = [Undo::Stop, Undo::Revoke, Undo::Leave, Undo::Purge];
+        let expected = [Undo::Stop, Undo::Revoke, Undo::Leave, Undo::PutCeilingBack, Undo::Purge];
         assert_eq!(undo(&all, &clean()), expected);
+        // The owner's ceiling was there before the host joined.
+        let owned = Observed { joined: None, is_running: false, ..deployed() };
+        let expected = [Undo::Revoke, Undo::KeepCeiling, Undo::Leave, Undo::PutCeilingBack];
+        assert_eq!(undo(&[Join], &owned), expected);
+        let expected = [Undo::Revoke, Undo::Leave, Undo::PutCeilingBack];
+        assert_eq!(undo(&[SetCeiling, Join], &owned), expected);
         // Keys of a package that was removed stay.
         let removed = Observed { has_files: true, ..clean() };
         assert_eq!(undo(&[Install], &removed), [Undo::Remove]);
@@ -407,23 +460,43 @@ mod tests {
         assert_eq!(undo(&[Step::AwaitAgent], &deployed()), []);
     }
 
+    fn removed(
+        observed: &Observed,
+        known: Option<&Known>,
+        has_own_service: bool,
+    ) -> Result<Vec<Removal>, String> {
+        removal(observed, known, &role("gcp:asia-east1"), None, has_own_service)
+    }
+
     #[test]
     fn removal_takes_away_what_is_there_and_nothing_of_others() {
         use Removal::{Drain, Leave, Purge, Revoke, Stop};
-        let all = [Drain, Stop, Leave, Revoke, Purge];
-        assert_eq!(removal(&deployed(), Some(&known()), false).unwrap(), all);
-        assert_eq!(removal(&clean(), None, false).unwrap(), []);
+        let all = [Drain, Stop, Revoke, Leave, Purge];
+        assert_eq!(removed(&deployed(), Some(&known()), false).unwrap(), all);
+        assert_eq!(removed(&clean(), None, false).unwrap(), []);
+        let cached = Observed { has_cache: true, ..clean() };
+        assert_eq!(removed(&cached, None, false).unwrap(), [Purge]);
         let away = Known { is_heard: false, ..known() };
-        let expected = [Stop, Leave, Revoke, Purge];
-        assert_eq!(removal(&deployed(), Some(&away), false).unwrap(), expected);
+        let expected = [Stop, Revoke, Leave, Purge];
+        assert_eq!(removed(&deployed(), Some(&away), false).unwrap(), expected);
         let revoked = Known { is_revoked: true, ..known() };
         let expected = [Stop, Leave, Purge];
-        assert_eq!(removal(&deployed(), Some(&revoked), false).unwrap(), expected);
+        assert_eq!(removed(&deployed(), Some(&revoked), false).unwrap(), expected);
         let shared = Observed { others: vec!["/var/lib/tradewind/net".to_owned()], ..deployed() };
-        assert!(removal(&shared, Some(&known()), false).unwrap_err().contains("tradewind/net"));
-        assert!(removal(&deployed(), None, false).unwrap_err().contains("another controller"));
+        assert!(removed(&shared, Some(&known()), false).unwrap_err().contains("tradewind/net"));
+        assert!(removed(&deployed(), None, false).unwrap_err().contains("another controller"));
         let no_systemd = Observed { has_systemd: false, ..deployed() };
-        assert!(removal(&no_systemd, Some(&known()), false).is_err());
-        assert_eq!(removal(&no_systemd, Some(&known()), true).unwrap(), all);
+        assert!(removed(&no_systemd, Some(&known()), false).is_err());
+        assert_eq!(removed(&no_systemd, Some(&known()), true).unwrap(), all);
+    }
+
+    #[test]
+    fn removal_believes_no_host_that_it_is_another() {
+        let relay = Known { role: role("aws:eu-west-1"), ..known() };
+        assert!(removed(&deployed(), Some(&relay), false).unwrap_err().contains("`r-1`"));
+        let (place, elsewhere) = (role("gcp:asia-east1"), "192.0.2.8".parse().ok());
+        assert!(removal(&deployed(), Some(&known()), &place, elsewhere, false).is_err());
+        let here = Some(known().address);
+        assert!(removal(&deployed(), Some(&known()), &place, here, false).is_ok());
     }
 }
