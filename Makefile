@@ -64,7 +64,7 @@ build-papers: setup ## build `tradewind-papers` (the papers' experiments) and `t
 	$(CARGO) build --locked --release -p tradewind -p tradewind-papers
 	@echo "built $(TRADEWIND) and $(TRADEWIND)-papers"
 
-demo: build ## the CloudPilot experiment on this machine: measure, plan, deploy, carry, compare
+demo: build ## the overlay's loop on an emulated WAN: measure, plan, deploy, carry, compare
 	$(TRADEWIND) demo $(DEMO_FLAGS)
 
 test: setup ## all tests that need no privileges and assert no times

@@ -43,8 +43,8 @@ const NONE: Exceptions = &[];
 
 /// The allowed imports within one layer: models compute with units, the desired state of relays and
 /// gateways is compiled from a plan and holds identities, packet services use the erasure code,
-/// configurations hold the types of what they configure, and relays and
-/// gateways carry streams.
+/// configurations hold the types of what they configure, relays and gateways carry
+/// streams, and the demo runs a controller.
 const EXCEPTIONS: Exceptions = &[
     ("model", "units"),
     ("desired", "plan"),
@@ -56,6 +56,7 @@ const EXCEPTIONS: Exceptions = &[
     ("config", "jumpstart"),
     ("config", "packet"),
     ("config", "plan"),
+    ("demo", "controller"),
     ("control", "config"),
     ("control", "desired"),
     ("control", "grant"),

@@ -1,13 +1,15 @@
 //! `tradewind budget` and `tradewind mode`: the operator's settings.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tradewind_control::record::Mode;
+use tradewind_control::terms::Terms;
 use tradewind_controller::view::{SettingsRequest, SettingsView};
 use tradewind_units::{Money, Ratio, UnitError};
 
 use crate::controller::access::{ControllerArgs, OutputArgs};
-use crate::output::{self, Outcome};
+use crate::output::{self, OrBadFile as _, Outcome, read_text};
 
 #[derive(clap::Args)]
 pub(crate) struct BudgetArgs {
@@ -17,6 +19,12 @@ pub(crate) struct BudgetArgs {
     /// Share of the budget from which on `tradewind status` warns, such as `80%`
     #[arg(long, value_name = "SHARE")]
     alarm: Option<Ratio>,
+    /// Share of the budget that rate tests may use; 0: none are made
+    #[arg(long, value_name = "SHARE")]
+    tests: Option<Ratio>,
+    /// Prices and relay types of your own (docs/how-to/overlay.md), from the next plan on
+    #[arg(long, value_name = "FILE")]
+    terms: Option<PathBuf>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -49,9 +57,16 @@ pub(crate) fn budget(args: &BudgetArgs) -> Outcome {
     let request = SettingsRequest {
         budget_usd_per_day: budget_usd_per_day.map_err(|e| output::BadFile(e.to_string()))?,
         alarm_share: args.alarm.map(Ratio::as_f64),
+        tests_share: args.tests,
+        terms: args.terms.as_deref().map(terms).transpose()?,
         ..SettingsRequest::default()
     };
     change(&request, &args.controller, &args.output)
+}
+
+fn terms(file: &Path) -> anyhow::Result<Terms> {
+    let text = read_text(file)?;
+    toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}", error.message())).or_bad(file)
 }
 
 pub(crate) fn mode(args: &ModeArgs) -> Outcome {

@@ -1,4 +1,4 @@
-//! `tradewind demo`: CloudPilot's experiment on this machine.
+//! `tradewind demo`: the overlay's loop on an emulated WAN, and what it gains.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::output::{self, CHECK_FAILED, FAILED, Format, OrBadFile as _, Outcome,
 
 #[derive(clap::Args)]
 pub(crate) struct DemoArgs {
-    /// End within 45 s: fewer handshakes, shorter rate tests, smaller volumes
+    /// End within 45 s: no rate tests, smaller volumes
     #[arg(long)]
     quick: bool,
     /// Another scenario than the built-in one (examples/cp-real.toml)

@@ -11,6 +11,7 @@ use crate::invite::{Invite, InviteSecret};
 use crate::message::{JoinAnswer, JoinRequest, SCHEMA_VERSION};
 use crate::prices::{CATALOGUE, relay_type};
 use crate::record::{Host, InviteRecord, Record, Role};
+use crate::terms::Terms;
 
 /// Longest that an invite may last. Chosen: a month, the longest that an order of machines takes.
 const LONGEST_INVITE: Duration = Duration::from_secs(31 * 86_400);
@@ -25,7 +26,7 @@ pub(crate) fn invite(
     by: (SocketAddr, PublicIdentity),
     entropy: [u8; 32],
 ) -> Result<Invite, Refusal> {
-    check_role(role)?;
+    check_role(&draft.state.settings.terms, role)?;
     if ttl.is_zero() || ttl > LONGEST_INVITE {
         return Err(Refusal::Invalid("an invite lasts up to 31 days".to_owned()));
     }
@@ -45,11 +46,11 @@ pub(crate) fn invite(
 }
 
 /// Refuses a relay whose price is unknown, and a site that is called as a region.
-fn check_role(role: &Role) -> Result<(), Refusal> {
+fn check_role(terms: &Terms, role: &Role) -> Result<(), Refusal> {
     match role {
         Role::Relay { region, relay_type: id } => {
             CATALOGUE.require(region).map_err(|error| Refusal::Invalid(error.to_string()))?;
-            relay_type(id).map(drop)
+            relay_type(terms, id).map(drop)
         }
         Role::Gateway { site } | Role::Probe { site } => check_site(site),
     }

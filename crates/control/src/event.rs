@@ -15,6 +15,7 @@ use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::packet_flow::PacketFlowRecord;
 use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Mode, Record, Role};
+use crate::terms::Terms;
 
 /// The controller's keys.
 #[derive(Debug)]
@@ -44,6 +45,12 @@ pub struct SettingsRequest {
     /// Jump-start of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jumpstart: Option<JumpstartRequest>,
+    /// Prices and relay types of your own, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Terms>,
+    /// Share of the budget that rate tests may use; 0: none are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests_share: Option<Ratio>,
 }
 
 /// Settings of jump-start to change; what is absent stays.

@@ -430,7 +430,8 @@ impl<'a> Predictions<'a> {
                 |plan: &&PlanRecord| !plan.hosts.is_empty() && plan.made_unix_ms / DAY_MS <= day;
             let newest = || state.plans.values().rev().find(can_be);
             let plan = state.plan_in_effect().filter(can_be).or_else(newest)?;
-            Some(Prediction { plan, predictor: Predictor::new(plan, &plan.measurements) })
+            let terms = &state.settings.terms;
+            Some(Prediction { plan, predictor: Predictor::new(terms, plan, &plan.measurements) })
         });
         prediction.as_ref()
     }

@@ -42,8 +42,9 @@
 //! | `staleness` | why a new plan should be made |
 //! | `rollout` | how a plan is put into effect: make before break |
 //! | `prices` | what machines and traffic cost |
-//! | `predict` | predicted completion times of sessions |
+//! | [`predict`] | predicted completion times of sessions |
 //! | [`settings`] | the operator's settings |
+//! | [`terms`] | prices and relay types of the operator's own |
 //! | [`jumpstart`] | which hosts learn initial windows, and what that gains |
 //! | [`learner`] | what learners report |
 //! | `learner_reports` | how that is taken in, and added up by day |
@@ -84,7 +85,7 @@ pub mod packet_flow;
 mod packets;
 mod passive;
 mod planning;
-mod predict;
+pub mod predict;
 mod prices;
 pub mod proxies;
 pub mod record;
@@ -98,6 +99,7 @@ pub mod settings;
 mod staleness;
 pub mod state;
 mod take_back;
+pub mod terms;
 #[cfg(test)]
 mod testing;
 mod usage;

@@ -9,6 +9,7 @@ use crate::gain;
 use crate::prices;
 use crate::record::{Host, PlanRecord, Record, Spent};
 use crate::state::State;
+use crate::terms::Terms;
 
 /// Most that the traffic of a day counts for, and its rate tests, in dollars. Chosen: below what
 /// [`Money`] can be.
@@ -34,11 +35,12 @@ pub(crate) fn meter(draft: &mut Draft) {
     if let Some(open) = open {
         since = if open.day == day { open.until_unix_ms } else { now };
         if open.day != day {
-            let end = (open.day + 1) * DAY_MS;
+            let (end, terms) = ((open.day + 1) * DAY_MS, &draft.state.settings.terms);
             if open.day < day {
                 since = day * DAY_MS;
             }
-            let closed = Spent { is_metering: false, ..counted(open, &running, end.min(now)) };
+            let counted = counted(terms, open, &running, end.min(now));
+            let closed = Spent { is_metering: false, ..counted };
             draft.push(Record::Spent(closed));
         }
     } else if running.is_empty() {
@@ -46,15 +48,16 @@ pub(crate) fn meter(draft: &mut Draft) {
     }
     let today = draft.state.spent.get(&day).cloned().unwrap_or_default();
     let today = Spent { day, until_unix_ms: since, is_metering: !running.is_empty(), ..today };
-    draft.push(Record::Spent(counted(today, &running, now)));
+    let counted = counted(&draft.state.settings.terms, today, &running, now);
+    draft.push(Record::Spent(counted));
 }
 
 /// Adds the cost of hosts from the time up to which machines are counted until `end`.
-fn counted(mut spent: Spent, running: &[Host], end: u64) -> Spent {
+fn counted(terms: &Terms, mut spent: Spent, running: &[Host], end: u64) -> Spent {
     let millis = end.saturating_sub(spent.until_unix_ms);
     for host in running {
         let cost = spent.machines.entry(host.id.clone()).or_default();
-        *cost = *cost + prices::machine(host, millis);
+        *cost = *cost + prices::machine(terms, host, millis);
     }
     spent.until_unix_ms = end;
     spent

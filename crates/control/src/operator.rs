@@ -13,9 +13,11 @@ use crate::enrolment::check_site;
 use crate::event::{Answer, Keys, Refusal, SettingsRequest};
 use crate::jumpstart;
 use crate::packet_flow::PacketFlowRecord;
+use crate::prices;
 use crate::proxies::Proxies;
-use crate::record::{FlowRecord, Host, Mode, Record, Settings, Spent};
+use crate::record::{FlowRecord, Host, Mode, Record, Role, Settings, Spent};
 use crate::state::State;
+use crate::terms::Terms;
 
 /// The first port that is given to a flow which names none. Chosen: below the ports that Linux
 /// gives to connections.
@@ -201,6 +203,9 @@ pub(crate) fn change_settings(
     if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
         return invalid("the control arm is at most half of all sessions");
     }
+    if let Some(terms) = &request.terms {
+        check_terms(draft, terms)?;
+    }
     let jumpstart =
         request.jumpstart.as_ref().map(|request| jumpstart::changed(&draft.state, request));
     let jumpstart = jumpstart.transpose()?;
@@ -212,6 +217,8 @@ pub(crate) fn change_settings(
         mode: mode.unwrap_or(known.mode),
         control_share: control_share.unwrap_or(known.control_share),
         jumpstart: jumpstart.unwrap_or(known.jumpstart),
+        terms: request.terms.clone().unwrap_or(known.terms),
+        tests_share: request.tests_share.unwrap_or(known.tests_share),
     }));
     // What was said of the budget before says nothing of this one.
     if (budget_usd_per_day.is_some() || alarm_share.is_some())
@@ -235,10 +242,27 @@ pub(crate) fn change_settings(
     if let Some(share) = control_share {
         draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
     }
+    if let Some(terms) = &request.terms {
+        draft.audit(OPERATOR, format!("set {terms}"));
+    }
+    if let Some(share) = request.tests_share {
+        draft.audit(OPERATOR, format!("gave rate tests {share} of the budget"));
+    }
     if has_jumpstart {
         draft.audit(OPERATOR, format!("jump-start is {}", draft.state.settings.jumpstart));
     }
     Ok(Answer::Done)
+}
+
+/// Refuses terms that lack the relay type of a host.
+fn check_terms(draft: &Draft, terms: &Terms) -> Result<(), Refusal> {
+    let trusted = draft.state.hosts.values().filter(|host| host.is_trusted);
+    for host in trusted {
+        if let Role::Relay { relay_type, .. } = &host.role {
+            prices::relay_type(terms, relay_type)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes a host out of service, or back into it.
@@ -302,6 +326,35 @@ mod tests {
         let refusal = events.find_map(|event| bench.try_event(&event).err()).unwrap();
         assert!(refusal.to_string().contains("the grant of office would hold too much"));
         assert_eq!(bench.state().flows.len(), tradewind_grant::token::RULE_LIMIT);
+    }
+
+    #[test]
+    fn terms_hold_instead_of_the_catalogue() {
+        let mut bench = Bench::in_service();
+        let usd = |usd: f64| Money::from_usd(usd).unwrap();
+        let text = "egress_usd_per_gb = 0.5\n[relay_types.standard]\nusd_per_day = 24\n\
+                    capacity = \"100 Mbit/s\"\n[relay_types.rack]\nusd_per_day = 1\n\
+                    capacity = \"1 Gbit/s\"\n";
+        let terms: Terms = toml::from_str(text).unwrap();
+        let set = |terms: &Terms| {
+            let terms = Some(terms.clone());
+            Event::ChangeSettings(SettingsRequest { terms, ..SettingsRequest::default() })
+        };
+        bench.event(set(&terms));
+        let problem = bench.controller.problem(bench.time()).unwrap();
+        let standard = &problem.inputs().relay_types[0];
+        assert_eq!((standard.set_up, standard.capacity.as_mbps()), (usd(24.0), 100.0));
+        let region = problem.inputs().regions[0].clone();
+        assert_eq!(prices::cost(&terms, Some(&region), None, 2_000_000_000), usd(1.0));
+        let relay_host = |bench: &Bench| bench.state().relay_hosts(bench.now).next().cloned();
+        let hour = prices::machine(&terms, &relay_host(&bench).unwrap(), 3_600_000);
+        assert_eq!(hour, usd(1.0));
+        // A type of a host stays.
+        let relay_type = "rack".parse().unwrap();
+        bench.join(4, Role::Relay { region, relay_type });
+        let refusal = bench.refusal(set(&Terms::default()));
+        assert!(refusal.to_string().contains("no relay type `rack`"), "{refusal}");
+        assert_eq!(bench.state().settings.terms, terms);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::StartUp;
-use tradewind_model::cost::Prices;
 use tradewind_model::measurement::{LegMeasurement, Method};
 use tradewind_plan::{
     Flow, Inputs, Legs, Objective, PacketPlan, Place, Plan, PlannedRelay, Problem, RelayType,
@@ -22,7 +21,7 @@ use crate::knowledge::{self, MOST_RELAYS};
 use crate::money;
 use crate::packet_flow::PlannedPackets;
 use crate::packets;
-use crate::prices::{self, CATALOGUE};
+use crate::prices;
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
 use crate::rollout;
 use crate::state::State;
@@ -119,8 +118,9 @@ fn inputs<'a>(
     }
     let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
     let types: BTreeSet<RelayTypeId> = most.keys().map(|(_, id)| id.clone()).collect();
+    let terms = &state.settings.terms;
     let mut relay_types: Vec<RelayType> =
-        types.iter().map(prices::relay_type).collect::<Result<_, _>>()?;
+        types.iter().map(|id| prices::relay_type(terms, id)).collect::<Result<_, _>>()?;
     if relay_types.is_empty() {
         relay_types.push(RelayType::cloudpilot());
     }
@@ -140,7 +140,7 @@ fn inputs<'a>(
         site_regions: BTreeMap::new(),
         site_caps: BTreeMap::new(),
         site_caps_outside: BTreeMap::new(),
-        prices: Prices::Catalogue(Box::new(CATALOGUE.clone())),
+        prices: prices::of_traffic(terms),
         budget: money::available(state, now),
         max_relays: MOST_RELAYS,
         start_up: StartUp::default(),

@@ -11,28 +11,33 @@ use tradewind_units::{Bytes, Duration, RegionId, RelayId};
 use crate::knowledge;
 use crate::prices;
 use crate::record::{FlowRecord, PlanRecord};
+use crate::terms::Terms;
 
 /// The legs of a plan.
-pub(crate) struct Predictor<'a> {
+#[derive(Debug)]
+pub struct Predictor<'a> {
+    terms: &'a Terms,
     plan: &'a PlanRecord,
     legs: Legs,
 }
 
 impl<'a> Predictor<'a> {
     /// Predicts by measurements of the plan's legs: those that it rests on, or newer ones.
-    pub(crate) fn new(plan: &'a PlanRecord, measurements: &[LegMeasurement]) -> Self {
+    #[must_use]
+    pub fn new(terms: &'a Terms, plan: &'a PlanRecord, measurements: &[LegMeasurement]) -> Self {
         let regions: BTreeSet<RegionId> =
             plan.plan.relays.iter().map(|relay| relay.region.clone()).collect();
-        Self { plan, legs: knowledge::legs(measurements, &regions) }
+        Self { terms, plan, legs: knowledge::legs(measurements, &regions) }
     }
 
     /// Returns the legs of a flow over these relays, directly over none; `None` if one is not
     /// known.
-    pub(crate) fn path(&self, flow: &FlowRecord, relays: &[RelayId]) -> Option<Vec<Leg>> {
+    #[must_use]
+    pub fn path(&self, flow: &FlowRecord, relays: &[RelayId]) -> Option<Vec<Leg>> {
         let mut places = vec![(Place::Site(flow.from.clone()), None)];
         for relay in relays {
             let relay = self.plan.plan.relays.iter().find(|known| known.id == *relay)?;
-            let relay_type = prices::relay_type(&relay.relay_type).ok()?;
+            let relay_type = prices::relay_type(self.terms, &relay.relay_type).ok()?;
             places.push((Place::Relay(relay.region.clone()), Some(relay_type)));
         }
         places.push((Place::Site(flow.to_site.clone()), None));

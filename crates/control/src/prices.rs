@@ -13,6 +13,7 @@ use crate::event::Refusal;
 use crate::message::SessionTally;
 use crate::record::{Host, Role};
 use crate::state::State;
+use crate::terms::Terms;
 
 /// The catalogue of prices and machines.
 pub(crate) static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
@@ -21,8 +22,17 @@ static PRICES: LazyLock<Prices> = LazyLock::new(|| Prices::Catalogue(Box::new(CA
 /// Hours for which machines are paid: plans are for a day.
 const HOURS: u64 = 24;
 
-/// Returns the relay type of this name: a machine of the catalogue, paid for a day, or CP's.
-pub(crate) fn relay_type(id: &RelayTypeId) -> Result<RelayType, Refusal> {
+/// Returns the prices of traffic: the operator's, or the catalogue's.
+pub(crate) fn of_traffic(terms: &Terms) -> Prices {
+    terms.egress_usd_per_gb.map_or_else(|| PRICES.clone(), Prices::Flat)
+}
+
+/// Returns the relay type of this name: the operator's, a machine of the catalogue, paid for a day,
+/// or CP's.
+pub(crate) fn relay_type(terms: &Terms, id: &RelayTypeId) -> Result<RelayType, Refusal> {
+    if let Some(own) = terms.relay_types.get(id) {
+        return Ok(own.of_type(id));
+    }
     let standard = RelayType::cloudpilot();
     if *id == standard.id {
         return Ok(standard);
@@ -41,9 +51,9 @@ pub(crate) fn relay_type(id: &RelayTypeId) -> Result<RelayType, Refusal> {
 }
 
 /// Returns the cost of the relay machine of a host for so many milliseconds.
-pub(crate) fn machine(host: &Host, millis: u64) -> Money {
+pub(crate) fn machine(terms: &Terms, host: &Host, millis: u64) -> Money {
     let Role::Relay { relay_type, .. } = &host.role else { return Money::ZERO };
-    let relay_type = self::relay_type(relay_type);
+    let relay_type = self::relay_type(terms, relay_type);
     relay_type
         .map_or(Money::ZERO, |of_a_day| of_a_day.set_up.times(millis).shared_by(DAY_MS as u32))
 }
@@ -58,20 +68,26 @@ pub(crate) fn region<'a>(state: &'a State, relay: &RelayId) -> Option<&'a Region
 
 /// Returns the cost of what a relay sent to another place, in a rate test; nothing if it is no
 /// relay.
-pub(crate) fn test_traffic(from: &Role, to: &SiteId, bytes: u64) -> Money {
+pub(crate) fn test_traffic(terms: &Terms, from: &Role, to: &SiteId, bytes: u64) -> Money {
     let Role::Relay { region, .. } = from else { return Money::ZERO };
     let region_of = RegionId::new(to.as_str()).ok();
     // A site is no region of the catalogue.
     let known = region_of.filter(|to| CATALOGUE.region(to).is_some());
-    cost(Some(region), known.as_ref(), bytes)
+    cost(terms, Some(region), known.as_ref(), bytes)
 }
 
 /// Returns the cost of bytes from a region to another one, or to the Internet. A region without a
 /// price costs as much as in CP.
-pub(crate) fn cost(from: Option<&RegionId>, to: Option<&RegionId>, bytes: u64) -> Money {
+pub(crate) fn cost(
+    terms: &Terms,
+    from: Option<&RegionId>,
+    to: Option<&RegionId>,
+    bytes: u64,
+) -> Money {
     let to = to.map_or(Egress::Internet, Egress::Region);
     let flat = Prices::cloudpilot();
-    let price = from.and_then(|from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok()));
+    let listed = |from| PRICES.egress(from, to).ok().or(flat.egress(from, to).ok());
+    let price = from.and_then(|from| terms.egress_usd_per_gb.or_else(|| listed(from)));
     price.map_or(Money::ZERO, |price| price.cost_of(Bytes::new(bytes)))
 }
 
@@ -80,10 +96,11 @@ pub(crate) fn cost(from: Option<&RegionId>, to: Option<&RegionId>, bytes: u64) -
 pub(crate) fn traffic(state: &State, tally: &SessionTally) -> Vec<Money> {
     let regions: Vec<Option<&RegionId>> =
         tally.path.iter().map(|relay| region(state, relay)).collect();
+    let terms = &state.settings.terms;
     let region_at = |at: Option<usize>| regions.get(at?).copied().flatten();
     let of = |(at, from): (usize, &Option<&RegionId>)| {
-        cost(*from, region_at(Some(at + 1)), tally.bytes_up)
-            + cost(*from, region_at(at.checked_sub(1)), tally.bytes_down)
+        cost(terms, *from, region_at(Some(at + 1)), tally.bytes_up)
+            + cost(terms, *from, region_at(at.checked_sub(1)), tally.bytes_down)
     };
     regions.iter().enumerate().map(of).collect()
 }

@@ -108,14 +108,14 @@ pub(crate) fn take(
     if batch.relayed.is_empty() {
         return Money::ZERO;
     }
-    let regions = regions(state);
+    let (regions, terms) = (regions(state), &state.settings.terms);
     let mut rows = Rows::new(state, now);
     let mut cost = Money::ZERO;
     for tally in batch.relayed.iter().take(MOST_OF_BATCH).filter(|tally| is_possible(tally)) {
         let to = |identity: &PublicIdentity| regions.get(identity).copied();
         let next = tally.next.as_ref().and_then(to);
-        let sent = prices::cost(Some(region), next, tally.bytes_up)
-            + prices::cost(Some(region), to(&tally.from), tally.bytes_down);
+        let cost_to = |to, bytes| prices::cost(terms, Some(region), to, bytes);
+        let sent = cost_to(next, tally.bytes_up) + cost_to(to(&tally.from), tally.bytes_down);
         cost = (cost + sent).min(money::most());
         // A flow that is no more has cost money as well.
         if state.flows.contains_key(&tally.flow) {

@@ -165,7 +165,8 @@ impl Measured<'_> {
             ProbeOutcome::Rate { .. } => {
                 let leg = self.known(&source, &result.to)?.clone();
                 let (rate, bytes) = rate(&result.outcome)?;
-                let cost = prices::test_traffic(&self.host.role, &result.to, bytes);
+                let terms = &self.state.settings.terms;
+                let cost = prices::test_traffic(terms, &self.host.role, &result.to, bytes);
                 self.cost = self.cost + cost;
                 self.count(source, result.to.clone(), bytes);
                 LegMeasurement { rate, method: Method::Tcp, ..leg }

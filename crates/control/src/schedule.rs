@@ -13,14 +13,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::Destination;
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Duration, FlowId, HostId, SiteId};
+use tradewind_units::{Duration, FlowId, HostId, RelayTypeId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::knowledge;
 use crate::message::{Probe, ProbeKind};
-use crate::prices::CATALOGUE;
+use crate::prices;
 use crate::record::{FlowRecord, Host, PlanRecord, Probing, Record, Role};
 use crate::state::{SEEN_WITHIN, State};
+use crate::terms::Terms;
 
 /// The port of the responder of rate tests on each host.
 pub const RESPONDER_PORT: u16 = 7001;
@@ -52,9 +53,8 @@ const MOST_RTT_PROBES: usize = 16;
 const RTT_SAMPLES: u32 = 20;
 const RTT_IN_USE_SAMPLES: u32 = 5;
 const RTT_INTERVAL_MS: u64 = 100;
-/// The share of the budget that rate tests may cost, at this price. Chosen: a common price of
-/// egress to the Internet.
-const TESTS_OF_BUDGET: f64 = 0.1;
+/// The price at which the bytes of rate tests are counted against their share of the budget.
+/// Chosen: a common price of egress to the Internet.
 const TESTS_USD_PER_GB: f64 = 0.09;
 /// Most bytes that rate tests carry in a day, whatever the budget. Chosen: about 100 tests of
 /// 600 Mbit/s.
@@ -78,10 +78,10 @@ pub fn bytes_of_day(state: &State, now_unix_ms: u64) -> u64 {
     today.map(|test| test.bytes_of_day).max().unwrap_or(0)
 }
 
-/// Returns the most bytes that rate tests may carry in a day: a tenth of the budget pays them.
+/// Returns the most bytes that rate tests may carry in a day: their share of the budget pays them.
 #[must_use]
 pub fn most_bytes_of_day(state: &State) -> u64 {
-    let usd = state.settings.budget_usd_per_day.as_usd() * TESTS_OF_BUDGET;
+    let usd = state.settings.budget_usd_per_day.as_usd() * state.settings.tests_share.as_f64();
     ((usd / TESTS_USD_PER_GB * 1e9) as u64).min(MOST_TEST_BYTES_A_DAY)
 }
 
@@ -257,7 +257,8 @@ impl<'a> Schedule<'a> {
         let unmeasured = |leg: &LegMeasurement| LegMeasurement { rate: None, ..leg.clone() };
         let optimistic = knowledge::legs(&[unmeasured(self.known(to)?)], &regions);
         let best = optimistic.values().next()?.rate().as_mbps();
-        let most = plan.plan.relays.iter().map(|relay| relay_mbps(relay.relay_type.as_str()));
+        let terms = &self.state.settings.terms;
+        let most = plan.plan.relays.iter().map(|relay| relay_mbps(terms, &relay.relay_type));
         Some(most.fold(best, f64::min).max(1.0))
     }
 
@@ -382,10 +383,11 @@ impl<'a> Schedule<'a> {
 }
 
 /// Returns the rate of a relay type's connection, in Mbit/s.
-fn relay_mbps(relay_type: &str) -> f64 {
-    let vm = CATALOGUE.vm_type(relay_type);
-    let cap = vm.map(|vm| vm.per_connection_cap.unwrap_or(vm.egress_cap).as_mbps());
-    cap.unwrap_or(tradewind_model::leg::RELAY_FLOW_MBPS)
+fn relay_mbps(terms: &Terms, relay_type: &RelayTypeId) -> f64 {
+    let known = prices::relay_type(terms, relay_type);
+    known.map_or(tradewind_model::leg::RELAY_FLOW_MBPS, |known| {
+        known.per_connection.unwrap_or(known.capacity).as_mbps()
+    })
 }
 
 /// Returns the time of a rate test of a leg.
@@ -428,8 +430,10 @@ fn hash(words: &[&str]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_units::Ratio;
+
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::testing::{Bench, flow, gateway, relay};
 
     fn is_rate(probe: &Probe) -> bool {
@@ -501,6 +505,13 @@ mod tests {
         };
         assert!(!tests(&mut bench));
         bench.now += DAY_MS;
+        let share = |share: f64| {
+            let tests_share = Some(Ratio::new(share).unwrap());
+            Event::ChangeSettings(SettingsRequest { tests_share, ..SettingsRequest::default() })
+        };
+        bench.event(share(0.0));
+        assert!(!tests(&mut bench));
+        bench.event(share(0.1));
         assert!(tests(&mut bench));
     }
 }

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{HostId, Money, Ratio, Segments, SiteId};
 
+use crate::terms::Terms;
+
 /// The operator's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -23,12 +25,23 @@ pub struct Settings {
     /// Jump-start of the hosts.
     #[serde(default)]
     pub jumpstart: JumpstartSettings,
+    /// Prices and relay types of the operator's own.
+    #[serde(default)]
+    pub terms: Terms,
+    /// Share of the budget that rate tests may use.
+    #[serde(default = "default_tests_share")]
+    pub tests_share: Ratio,
 }
 
 /// Returns the default share of the control arm. Chosen: the gain of 50 sessions is measured by
 /// one that goes without.
 fn default_control_share() -> Ratio {
     Ratio::new(0.02).expect("a share")
+}
+
+/// Returns the default share of rate tests. Chosen: what they find out moves far more than that.
+fn default_tests_share() -> Ratio {
+    Ratio::new(0.1).expect("a share")
 }
 
 impl Default for Settings {
@@ -39,6 +52,8 @@ impl Default for Settings {
             mode: Mode::Suggest,
             control_share: default_control_share(),
             jumpstart: JumpstartSettings::default(),
+            terms: Terms::default(),
+            tests_share: default_tests_share(),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Judge<'_> {
     /// few sessions.
     fn judge(&self, flow: &FlowRecord, window: &Window, span: Duration) -> Option<Option<String>> {
         let known = knowledge::renewed(self.state, self.now, self.plan.measurements.iter());
-        let predictor = Predictor::new(self.plan, &known);
+        let predictor = Predictor::new(&self.state.settings.terms, self.plan, &known);
         let planned = predictor.path(flow, &window.path)?;
         let direct = predictor.path(flow, &[])?;
         let least = (predict::rtt(&planned) * LEAST_ROUND_TRIPS).as_secs_f64();

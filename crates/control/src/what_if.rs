@@ -163,7 +163,8 @@ impl Present {
         let planned: BTreeMap<_, _> =
             plan.into_iter().flat_map(|plan| &plan.flows).map(|it| (&it.id, it)).collect();
         let relays = plan.map(|plan| plan.relays.as_slice()).unwrap_or_default();
-        let types = relays.iter().filter_map(|relay| prices::relay_type(&relay.relay_type).ok());
+        let terms = &state.settings.terms;
+        let types = relays.iter().filter_map(|it| prices::relay_type(terms, &it.relay_type).ok());
         let mut usd_per_day: Money = types.map(|relay_type| relay_type.set_up).sum();
         let (mut seconds, mut direct_seconds) = (0.0, 0.0);
         let mut flows = BTreeMap::new();

@@ -24,6 +24,7 @@ use tradewind_control::record::{
     AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PlanRecord, Role, Step,
 };
 use tradewind_control::relayed::Compared;
+use tradewind_control::terms::Terms;
 use tradewind_control::what_if::{Supposed, Worth};
 pub use tradewind_control::{JumpstartRequest, SettingsRequest};
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
@@ -252,6 +253,12 @@ pub struct SettingsView {
     pub control_share: Ratio,
     /// Jump-start of the hosts.
     pub jumpstart: JumpstartSettings,
+    /// Prices and relay types of the operator's own.
+    #[serde(default)]
+    pub terms: Terms,
+    /// Share of the budget that rate tests may use; absent in answers of older controllers.
+    #[serde(default)]
+    pub tests_share: Option<Ratio>,
 }
 
 /// Jump-start of the hosts, and what it gains.

@@ -1,9 +1,8 @@
 //! Errors of a demo run.
 
-use tradewind_plan::{ProblemError, SolveError};
-use tradewind_units::{SiteId, UnitError};
+use tradewind_controller::{ClientError, ControllerError};
+use tradewind_units::{Duration, SiteId, UnitError};
 
-use super::knowledge::KnowledgeError;
 use crate::processes::ProcessError;
 
 /// The reason why a demo ended early.
@@ -22,18 +21,23 @@ pub enum DemoError {
         /// The file of the topology.
         file: String,
     },
-    /// The measurements cannot be turned into legs.
-    #[error("measurements: {0}")]
-    Knowledge(#[from] KnowledgeError),
-    /// The problem was refused.
-    #[error("problem: {0}")]
-    Problem(#[from] ProblemError),
-    /// No plan was found.
-    #[error("no plan: {0}")]
-    Solve(#[from] SolveError),
-    /// The verifier rejects a plan, which is a bug of the solver.
-    #[error("the plan does not hold: {0}")]
-    Plan(String),
+    /// The controller could not start, or failed.
+    #[error("controller: {0}")]
+    Controller(#[from] ControllerError),
+    /// The controller refused something.
+    #[error("controller: {0}")]
+    Refused(#[from] ClientError),
+    /// Something did not come about in time.
+    #[error("not within {} s: {what}", limit.as_secs())]
+    Late {
+        /// It, in a few words.
+        what: String,
+        /// The time for it.
+        limit: Duration,
+    },
+    /// The plan does not say how long a flow takes.
+    #[error("the plan knows no legs of flow {0}")]
+    NoLegs(String),
     /// A name is malformed.
     #[error(transparent)]
     Unit(#[from] UnitError),

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{Bandwidth, SiteId};
+use tradewind_units::{Bandwidth, HostId};
 
 /// The resources that a transfer occupies.
 #[derive(Debug, Clone)]
-pub(super) struct Work {
-    /// The sending site.
-    pub(super) source: SiteId,
-    /// The receiving site.
-    pub(super) destination: SiteId,
+pub struct Work {
+    /// The sending host.
+    pub source: HostId,
+    /// The receiving host.
+    pub destination: HostId,
     /// Its largest rate on its hosts.
-    pub(super) peak: Bandwidth,
+    pub peak: Bandwidth,
     /// Its average load on the emulator: its rate, times the legs it crosses.
-    pub(super) load: Bandwidth,
+    pub load: Bandwidth,
 }
 
 /// Largest sum of concurrent peaks on a shared host, in bit/s. Chosen: well below the gigabit of
@@ -28,7 +28,8 @@ const MOST_LOAD_BPS: u64 = 2_000_000_000;
 /// Splits the work into groups, each to be run at once; every index appears once.
 ///
 /// Greedy, highest peak first: a transfer joins the first group with enough capacity left.
-pub(super) fn groups(work: &[Work]) -> Vec<Vec<usize>> {
+#[must_use]
+pub fn groups(work: &[Work]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..work.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(work[*index].peak));
     let mut groups: Vec<Group> = Vec::new();
@@ -48,8 +49,8 @@ pub(super) fn groups(work: &[Work]) -> Vec<Vec<usize>> {
 #[derive(Default)]
 struct Group<'a> {
     members: Vec<usize>,
-    sent_bps: BTreeMap<&'a SiteId, u64>,
-    received_bps: BTreeMap<&'a SiteId, u64>,
+    sent_bps: BTreeMap<&'a HostId, u64>,
+    received_bps: BTreeMap<&'a HostId, u64>,
     load_bps: u64,
 }
 
@@ -76,9 +77,9 @@ mod tests {
     use super::*;
 
     fn work(source: &str, destination: &str, mbps: f64) -> Work {
-        let site = |name| SiteId::new(name).unwrap();
+        let host = |name| HostId::new(name).unwrap();
         let load = Bandwidth::from_mbps(mbps).unwrap();
-        Work { source: site(source), destination: site(destination), peak: load, load }
+        Work { source: host(source), destination: host(destination), peak: load, load }
     }
 
     #[test]

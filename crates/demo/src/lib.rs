@@ -1,61 +1,57 @@
-//! The demo, experiment `cp-real` `[CP VII-C]`: measure, predict, choose, deploy, carry, compare;
-//! on real kernel TCP.
+//! The demo `[CP VII-C]`: the overlay's own loop on a lab of real kernel TCP, and what it gains.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`scenario`] | flows, candidate regions, prices and the topology's name |
+//! | [`controlled`] | a controller in this process, with agents on the lab's hosts |
+//! | `looped` | its loop: declare, measure, plan, put into effect |
 //! | [`processes`] | processes on the lab's hosts, and transfers between them |
+//! | [`transfers`], [`lanes`] | transfers with their validity, and which run at once |
 //! | [`mod@report`] | the result as data, table and page |
 //! | [`executor`] | threads for the planner |
 //! | [`overlay`] | agents of a controller on the lab's hosts |
 //!
-//! [`run`] lists the steps. The planner uses the probe's reports and the scenario's prices, never
-//! the topology. Relays, gateways and probes are processes of the binary that any user runs, on
+//! [`run`] lists the steps. A controller measures, plans and puts the plan into effect, as it does
+//! anywhere: the demo declares flows, budget and prices by its API, then carries bytes direct and
+//! over the overlay. Agents, relays and gateways are processes of the binary that any user runs, on
 //! hosts of the lab. However the run ends, everything it started is cleaned up: namespaces and
 //! processes are tied to this process by the kernel, files by [`Drop`].
 
-mod choose;
-mod deploy;
+pub mod controlled;
 mod error;
 pub mod executor;
-mod knowledge;
-mod lanes;
-mod measure;
+pub mod lanes;
+mod looped;
 pub mod overlay;
 pub mod processes;
 pub mod report;
 pub mod scenario;
-mod transfers;
+pub mod transfers;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use tradewind_lab::LabOptions;
-use tradewind_model::StartUp;
 use tradewind_model::catalogue::Catalogue;
-use tradewind_model::fct::{path_fct, path_rate};
 use tradewind_output::progress::Observer;
-use tradewind_plan::Flow;
-use tradewind_units::{Bytes, HostId, SiteId};
+use tradewind_units::{HostId, SiteId};
 use tradewind_wan::Topology;
 
-pub use choose::solve;
 pub use error::DemoError;
 
+use crate::controlled::Controlled;
+use crate::looped::{Effort, Planned};
 use crate::processes::{LabContext, ProcessError, Stop};
 use crate::report::{DemoReport, FlowResult, Place, RelayResult, Role, SCHEMA_VERSION, StepTime};
 use crate::scenario::Scenario;
-use choose::{Choice, regions_of};
-use knowledge::Knowledge;
-use measure::{Effort, Prober};
-use transfers::{PathKind, Transfer};
+use crate::transfers::{Carriage, Outcome, PathKind, Transfer};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
     /// The scenario.
     pub scenario: Scenario,
-    /// `true` to shorten what can be: fewer handshakes, shorter rate tests, smaller volumes.
+    /// `true` to shorten what can be: no rate tests, smaller volumes.
     pub quick: bool,
     /// Seed of the emulated network; `None` selects the topology's.
     pub seed: Option<u64>,
@@ -68,7 +64,8 @@ pub struct DemoOptions {
 /// Runs the demo.
 ///
 /// # Errors
-/// When the lab cannot start, a process fails, a transfer is aborted, or the run is stopped.
+/// When the lab or the controller cannot start, something does not come about in time, a process
+/// fails, a transfer is aborted, or the run is stopped.
 pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoReport, DemoError> {
     let scenario = &options.scenario;
     let topology = read_topology(scenario)?;
@@ -80,25 +77,26 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let lab_options = LabOptions { seed: options.seed, ..LabOptions::default() };
     let context = LabContext::start(&topology, &lab_options, &options.program, &options.stop)?;
 
-    let choice = measure_and_choose(options, &context, effort, &mut watch)?;
-    let flows = choice.problem.flows().to_vec();
+    let hosts = looped::hosts(scenario, &context)?;
+    watch.begin("start the controller, and an agent on each host", hosts.len() as u64);
+    let advance = |done| watch.observer.advance_to(done);
+    let mut overlay = Controlled::start(&context, &hosts, advance)?;
 
-    let plan = &choice.plan;
-    watch
-        .begin("start relays and gateways", plan.relays.len() as u64 + scenario.sites.len() as u64);
-    let legs = &choice.problem.inputs().legs;
-    let deployment =
-        deploy::deploy(&context, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
+    watch.begin("measure and plan", looped::legs(scenario) as u64);
+    looped::declare(&overlay.client, scenario, &context, &effort)?;
+    let plan = looped::plan(&mut overlay, scenario, &effort, |done| {
+        watch.observer.advance_to(done);
+    })?;
+    watch.begin("put the plan into effect", 1);
+    looped::apply(&mut overlay, &plan)?;
 
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
-    let transfers = predict(&choice, &flows, volume);
-    let carried = carry_all(&context, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
+    let transfers = plan.transfers(volume)?;
+    let carried = carry_all(&context, &transfers, repeats_until, &mut watch)?;
+    drop(overlay);
     let steps = watch.end();
-
-    let results = flow_results(&choice, &flows, volume, &transfers, &carried);
-    let invalid_because = carried.invalid_because(&flows);
-    Ok(report(options, &topology, &choice, results, invalid_because, steps))
+    Ok(report(options, &topology, &plan, (&transfers, &carried), steps))
 }
 
 /// Parses the scenario's topology, in which each of its sites and regions has a host.
@@ -122,62 +120,22 @@ pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
     Ok(topology)
 }
 
-/// Measures round-trip times, then plans and measures rates in turn.
-fn measure_and_choose(
-    options: &DemoOptions,
-    context: &LabContext,
-    effort: Effort,
-    watch: &mut StepWatch<'_>,
-) -> Result<Choice, DemoError> {
-    let scenario = &options.scenario;
-    let hosts = context.lab.hosts().count() as u64;
-    watch.begin("measure round-trip times", hosts);
-    let prober = Prober::start(context, effort)?;
-    let rtts = prober.rtts(|done| watch.observer.advance_to(done))?;
-    let mut knowledge =
-        Knowledge::new(&scenario.sites, &scenario.regions, scenario.relay.per_connection, rtts);
-
-    watch.begin("measure rates, predict, choose relays", 100);
-    choose::choose(scenario, &mut knowledge, &prober, &context.stop, |done, total| {
-        watch.observer.advance_to(100 * done / total.max(1));
-    })
-}
-
-/// Returns the transfers to carry, with predictions at the carried volume: every flow direct, then
-/// those with a path over it.
-fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
-    let transfer = |index: usize, kind: PathKind| {
-        let path = match kind {
-            PathKind::Direct => Some(Vec::new()),
-            PathKind::Planned => choice.plan.offers_of(&choice.problem, &choice.plan.flows[index]),
-        };
-        let relays = path.iter().flatten().map(|offer| {
-            let region = choice.problem.offers()[*offer].region.clone();
-            host_of(&region.into())
-        });
-        let [source, destination] = [&flows[index].source, &flows[index].destination].map(host_of);
-        let hosts = [source].into_iter().chain(relays).chain([destination]).collect();
-        let legs = path.as_ref().and_then(|path| choice.problem.legs(index, path));
-        let legs = legs.expect("direct legs were measured, and those of the plan were verified");
-        let predicted = path_fct(&legs, volume, StartUp::Cold);
-        Transfer { flow: index, kind, hosts, rate: path_rate(&legs), volume, predicted }
-    };
-    let direct = (0..flows.len()).map(|index| transfer(index, PathKind::Direct));
-    let planned = (0..flows.len())
-        .filter(|index| !choice.plan.flows[*index].path.is_empty())
-        .map(|index| transfer(index, PathKind::Planned));
-    direct.chain(planned).collect()
+/// Returns the host of a site; a scenario's topology has one host per site, with the site's name.
+///
+/// # Panics
+/// Never: names of sites and of hosts have one form.
+#[must_use]
+pub fn host_of(site: &SiteId) -> HostId {
+    HostId::new(site.as_str()).expect("a site's name is a host's name")
 }
 
 fn carry_all(
     context: &LabContext,
-    deployment: &deploy::Deployment,
-    flows: &[Flow],
     transfers: &[Transfer],
     repeats_until: Instant,
     watch: &mut StepWatch<'_>,
-) -> Result<transfers::Carriage, DemoError> {
-    let mut carriage = transfers::Carriage::default();
+) -> Result<Carriage, DemoError> {
+    let mut carriage = Carriage::default();
     for (kind, step) in [
         (PathKind::Direct, "carry every flow direct"),
         (PathKind::Planned, "carry the flows over their paths"),
@@ -187,58 +145,50 @@ fn carry_all(
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
-        carriage.add(transfers::carry(context, deployment, flows, &mine, repeats_until, done)?);
+        carriage.add(transfers::carry(context, &mine, repeats_until, done)?);
     }
     Ok(carriage)
 }
 
-fn flow_results(
-    choice: &Choice,
-    flows: &[Flow],
-    volume: Bytes,
-    transfers: &[Transfer],
-    carried: &transfers::Carriage,
-) -> Vec<FlowResult> {
-    let predicted = |flow: usize, kind: PathKind| {
-        let found =
-            transfers.iter().find(|transfer| (transfer.flow, transfer.kind) == (flow, kind));
-        found.map(|transfer| transfer.predicted.as_secs_f64())
+fn flow_results(plan: &Planned, transfers: &[Transfer], carried: &Carriage) -> Vec<FlowResult> {
+    let of = |flow: usize, kind: PathKind| {
+        transfers.iter().find(|transfer| (transfer.flow, transfer.kind) == (flow, kind))
     };
-    (flows.iter().enumerate().zip(&choice.plan.flows))
-        .map(|((index, flow), planned)| {
-            let direct = carried.outcome(index, PathKind::Direct);
-            // A flow whose best path is the direct one is carried once.
-            let over_path = carried.outcome(index, PathKind::Planned).or(direct);
-            let outcomes = [direct, over_path];
-            let fct = |outcome: Option<&transfers::Outcome>| {
-                outcome.map_or(f64::NAN, |outcome| outcome.fct.as_secs_f64())
-            };
-            let predicted_direct_s = predicted(index, PathKind::Direct).unwrap_or(f64::NAN);
-            FlowResult {
-                source: flow.source.to_string(),
-                destination: flow.destination.to_string(),
-                bytes: volume.as_u64(),
-                bytes_nominal: flow.volume.as_u64(),
-                path: regions_of(&choice.plan, planned).iter().map(ToString::to_string).collect(),
-                fct_direct_s: fct(direct),
-                fct_planned_s: fct(over_path),
-                predicted_direct_s,
-                predicted_planned_s: predicted(index, PathKind::Planned)
-                    .unwrap_or(predicted_direct_s),
-                egress_usd: planned.egress.as_usd(),
-                sha256_ok: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.sha256_ok)),
-                valid: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.reasons.is_empty())),
-            }
-        })
-        .collect()
+    let predicted =
+        |flow, kind| of(flow, kind).map(|transfer: &Transfer| transfer.predicted.as_secs_f64());
+    let result = |(index, (flow, _)): (usize, (&_, _))| {
+        let flow: &tradewind_control::record::FlowRecord = flow;
+        let direct = carried.outcome(index, PathKind::Direct);
+        // A flow whose best path is the direct one is carried once.
+        let over_path = carried.outcome(index, PathKind::Planned).or(direct);
+        let outcomes = [direct, over_path];
+        let fct = |outcome: Option<&Outcome>| {
+            outcome.map_or(f64::NAN, |outcome| outcome.fct.as_secs_f64())
+        };
+        let predicted_direct_s = predicted(index, PathKind::Direct).unwrap_or(f64::NAN);
+        FlowResult {
+            source: flow.from.to_string(),
+            destination: flow.to_site.to_string(),
+            bytes: of(index, PathKind::Direct).map_or(0, |transfer| transfer.volume.as_u64()),
+            bytes_nominal: flow.per_day.as_u64(),
+            path: plan.regions(index),
+            fct_direct_s: fct(direct),
+            fct_planned_s: fct(over_path),
+            predicted_direct_s,
+            predicted_planned_s: predicted(index, PathKind::Planned).unwrap_or(predicted_direct_s),
+            egress_usd: plan.record.plan.flows.get(index).map_or(0.0, |it| it.egress.as_usd()),
+            sha256_ok: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.sha256_ok)),
+            valid: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.reasons.is_empty())),
+        }
+    };
+    plan.record.paths().enumerate().map(result).collect()
 }
 
 fn report(
     options: &DemoOptions,
     topology: &Topology,
-    choice: &Choice,
-    flows: Vec<FlowResult>,
-    invalid_because: Vec<String>,
+    plan: &Planned,
+    (transfers, carried): (&[Transfer], &Carriage),
     steps: Vec<StepTime>,
 ) -> DemoReport {
     let scenario = &options.scenario;
@@ -246,14 +196,14 @@ fn report(
         schema_version: SCHEMA_VERSION,
         name: scenario.name.clone(),
         seed: options.seed.unwrap_or(topology.seed),
-        assumptions: assumptions(options, choice),
+        assumptions: assumptions(options, plan),
         valid: false,
-        invalid_because,
-        relays: relay_results(choice),
-        measured: choice.measured.clone(),
-        places: places(topology, choice),
-        flows,
-        cost_usd: choice.plan.cost.as_usd(),
+        invalid_because: carried.invalid_because(),
+        flows: flow_results(plan, transfers, carried),
+        relays: relay_results(plan),
+        measured: plan.rates().collect(),
+        places: places(topology, plan),
+        cost_usd: plan.record.usd_per_day.as_usd(),
         budget_usd: scenario.budget.as_usd(),
         acceleration: f64::NAN,
         acceleration_predicted: f64::NAN,
@@ -265,7 +215,7 @@ fn report(
     report
 }
 
-fn assumptions(options: &DemoOptions, choice: &Choice) -> Vec<String> {
+fn assumptions(options: &DemoOptions, plan: &Planned) -> Vec<String> {
     let scenario = &options.scenario;
     let mut lines = scenario.assumptions.clone();
     let carried =
@@ -275,26 +225,22 @@ fn assumptions(options: &DemoOptions, choice: &Choice) -> Vec<String> {
              predictions in the table are for what is carried",
         scenario.volume_nominal
     ));
+    let (measured, all) = plan.measured_legs();
     lines.push(format!(
-        "{} rates were measured; {} legs of the plan rest on the model alone",
-        choice.measured.len(),
-        choice.unmeasured
+        "{measured} of the plan's {all} legs have a measured rate; those of the others are \
+         estimated by window over round-trip time"
     ));
     if options.quick {
-        lines.push(
-            "a quick run: fewer handshakes, shorter rate tests, none between relays, smaller \
-             volumes"
-                .into(),
-        );
+        lines.push("a quick run: no rate tests, smaller volumes".into());
     }
     lines
 }
 
-fn relay_results(choice: &Choice) -> Vec<RelayResult> {
+fn relay_results(plan: &Planned) -> Vec<RelayResult> {
     let mut results: Vec<RelayResult> = Vec::new();
-    for relay in &choice.plan.relays {
-        let users = choice.plan.flows.iter().filter(|flow| flow.path.contains(&relay.id)).count();
-        let users = u32::try_from(users).unwrap_or(u32::MAX);
+    for relay in &plan.record.plan.relays {
+        let users = plan.record.plan.flows.iter().filter(|flow| flow.path.contains(&relay.id));
+        let users = u32::try_from(users.count()).unwrap_or(u32::MAX);
         match results.iter_mut().find(|result| result.region == relay.region.as_str()) {
             Some(result) => {
                 result.count += 1;
@@ -310,12 +256,12 @@ fn relay_results(choice: &Choice) -> Vec<RelayResult> {
     results
 }
 
-fn places(topology: &Topology, choice: &Choice) -> Vec<Place> {
+fn places(topology: &Topology, plan: &Planned) -> Vec<Place> {
     let located = topology.sites.iter().filter_map(|site| Some((site, site.location?)));
+    let relays = &plan.record.plan.relays;
     located
         .map(|(site, location)| {
-            let relay =
-                choice.plan.relays.iter().any(|relay| relay.region.as_str() == site.id.as_str());
+            let relay = relays.iter().any(|relay| relay.region.as_str() == site.id.as_str());
             let role = match (site.region.is_some(), relay) {
                 (false, _) => Role::Site,
                 (true, true) => Role::Relay,
@@ -329,11 +275,6 @@ fn places(topology: &Topology, choice: &Choice) -> Vec<Place> {
             }
         })
         .collect()
-}
-
-/// Returns the host of a site; the demo's topologies have one host per site, with the site's name.
-fn host_of(site: &SiteId) -> HostId {
-    HostId::new(site.as_str()).expect("a site's name is a host's name")
 }
 
 /// A wrapper of the observer that records the duration of each step.

@@ -14,12 +14,13 @@ use std::process::{Child, Command, Stdio};
 use tradewind_agent::Home;
 use tradewind_control::record::Role;
 use tradewind_grant::PublicIdentity;
-use tradewind_lab::address;
+use tradewind_lab::{Lab, address};
+use tradewind_net::pidns::PidNamespace;
 use tradewind_units::{HostId, RelayTypeId};
 use tradewind_wan::{HostIndex, Topology};
 
 use crate::processes::ProcessError;
-use crate::processes::process::failed;
+use crate::processes::scratch::failed;
 
 /// The type of all relays: the one that the planner knows without a machine of the catalogue.
 const RELAY_TYPE: &str = "standard";
@@ -39,15 +40,20 @@ pub struct OverlayHost {
     pub address: IpAddr,
 }
 
+/// Returns the type of all relays.
+#[must_use]
+pub fn relay_type() -> RelayTypeId {
+    RelayTypeId::new(RELAY_TYPE).expect("it is a valid name")
+}
+
 /// Returns the hosts of `topology`, in its order: relays in cloud regions, gateways elsewhere.
 #[must_use]
 pub fn hosts(topology: &Topology) -> Vec<OverlayHost> {
-    let relay_type = RelayTypeId::new(RELAY_TYPE).expect("it is a valid name");
     let host = |(host, index)| {
         let host: &tradewind_wan::Host = host;
         let site = &topology.sites[usize::from(host.site.0)];
         let role = match &site.region {
-            Some(region) => Role::Relay { region: region.clone(), relay_type: relay_type.clone() },
+            Some(region) => Role::Relay { region: region.clone(), relay_type: relay_type() },
             None => Role::Gateway { site: site.id.clone() },
         };
         OverlayHost { name: host.id.clone(), role, address: address::v4(HostIndex(index)).into() }
@@ -55,7 +61,44 @@ pub fn hosts(topology: &Topology) -> Vec<OverlayHost> {
     topology.hosts.iter().zip(0..).map(host).collect()
 }
 
-/// The agents on the hosts of the lab that is up; they end when this is dropped.
+/// The lab on whose hosts agents run.
+#[derive(Debug, Clone, Copy)]
+pub enum OnHosts<'a> {
+    /// The lab that is up, which `tradewind lab exec` enters.
+    Held,
+    /// A lab of this process.
+    Own {
+        /// It.
+        lab: &'a Lab,
+        /// The namespace of the agents and all that they start, which ends with it.
+        programs: &'a PidNamespace,
+    },
+}
+
+impl OnHosts<'_> {
+    /// Returns a command that runs the agent's program on a host.
+    fn agent(&self, host: &HostId, program: &Path) -> Result<Command, ProcessError> {
+        let mut command = match self {
+            Self::Held => {
+                let mut command = Command::new(program);
+                command.args(["lab", "exec", host.as_str(), "--"]).arg(program);
+                command
+            }
+            Self::Own { lab, .. } => lab.command(host, program)?,
+        };
+        command.arg("agent");
+        Ok(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        match self {
+            Self::Held => command.spawn(),
+            Self::Own { programs, .. } => programs.spawn(command).map_err(io::Error::other)?,
+        }
+    }
+}
+
+/// The agents on the hosts of a lab; they end when this is dropped.
 #[derive(Debug)]
 pub struct Agents(Vec<Agent>);
 
@@ -68,14 +111,15 @@ struct Agent {
 }
 
 impl Agents {
-    /// Starts an agent on each host, with its folder below `folder`, which is made where it is
-    /// missing. One that has joined `controller` before resumes; any other joins by the line that
-    /// `invite` returns.
+    /// Starts an agent on each host of the lab `on`, with its folder below `folder`, which is made
+    /// where it is missing. One that has joined `controller` before resumes; any other joins by the
+    /// line that `invite` returns.
     ///
     /// # Errors
     /// When `invite` fails, a file cannot be written, a program cannot be started, or an agent's
     /// folder is of another controller.
     pub fn start<E: From<ProcessError>>(
+        on: &OnHosts<'_>,
         hosts: &[OverlayHost],
         (program, folder): (&Path, &Path),
         controller: PublicIdentity,
@@ -87,15 +131,14 @@ impl Agents {
         for host in hosts {
             // Names of regions contain colons, which some tools take for a separator.
             let place = folder.join(host.name.as_str().replace(':', "-"));
-            let mut command = Command::new(program);
-            command.args(["lab", "exec", host.name.as_str(), "--"]).arg(program).arg("agent");
+            let mut command = on.agent(&host.name, program)?;
             if has_joined(&place, controller)? {
                 command.arg("run");
             } else {
                 command.arg("join").arg(invite(&host.role)?).arg("--ceiling").arg(&ceiling);
             }
             command.arg("--dir").arg(&place);
-            agents.0.push(Agent::start(host.name.clone(), command, &place)?);
+            agents.0.push(Agent::start(on, host.name.clone(), command, &place)?);
         }
         Ok(agents)
     }
@@ -114,7 +157,12 @@ impl Agents {
 }
 
 impl Agent {
-    fn start(host: HostId, mut command: Command, place: &Path) -> Result<Self, ProcessError> {
+    fn start(
+        on: &OnHosts<'_>,
+        host: HostId,
+        mut command: Command,
+        place: &Path,
+    ) -> Result<Self, ProcessError> {
         let log = place.join("agent.log");
         let opened = make(place).and_then(|()| {
             let file = File::options().create(true).append(true).open(&log)?;
@@ -124,7 +172,7 @@ impl Agent {
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         // The terminal's Ctrl-C is for the controller, which ends its agents.
         command.process_group(0);
-        let started = command.spawn();
+        let started = on.spawn(command);
         let failed = |source| ProcessError::Start { name: format!("agent of {host}"), source };
         let process = started.map_err(failed)?;
         Ok(Self { host, process, log, has_ended: false })

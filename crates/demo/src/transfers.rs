@@ -6,11 +6,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tradewind_plan::Flow;
-use tradewind_units::{Bandwidth, Bytes, HostId};
+use tradewind_units::{Bandwidth, Bytes, FlowId, HostId};
 
-use super::deploy::Deployment;
-use super::{host_of, lanes};
+use crate::lanes;
 use crate::processes::carry::{self, CarryError, Watch};
 use crate::processes::{LabContext, ProcessError};
 
@@ -24,7 +22,7 @@ const TRIES: usize = 3;
 
 /// The path kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PathKind {
+pub enum PathKind {
     /// Direct, from host to host.
     Direct,
     /// Through gateway and relays.
@@ -43,53 +41,73 @@ impl PathKind {
 
 /// A transfer to carry.
 #[derive(Debug, Clone)]
-pub(super) struct Transfer {
+pub struct Transfer {
     /// The index of its flow.
-    pub(super) flow: usize,
+    pub flow: usize,
+    /// The flow's name.
+    pub name: FlowId,
     /// The path kind.
-    pub(super) kind: PathKind,
+    pub kind: PathKind,
     /// The hosts of its path, from the source to the destination.
-    pub(super) hosts: Vec<HostId>,
+    pub hosts: Vec<HostId>,
+    /// The address that its source dials.
+    pub dial: SocketAddr,
+    /// The address at which its destination receives.
+    pub receiver: SocketAddr,
     /// The expected rate: its slowest leg's.
-    pub(super) rate: Bandwidth,
+    pub rate: Bandwidth,
     /// The volume.
-    pub(super) volume: Bytes,
+    pub volume: Bytes,
     /// Predicted completion time.
-    pub(super) predicted: Duration,
+    pub predicted: Duration,
+}
+
+impl Transfer {
+    fn source(&self) -> &HostId {
+        &self.hosts[0]
+    }
+
+    fn destination(&self) -> &HostId {
+        &self.hosts[self.hosts.len() - 1]
+    }
 }
 
 /// The result of a transfer.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
+pub struct Outcome {
+    /// The flow's name.
+    pub name: FlowId,
     /// Measured completion time.
-    pub(super) fct: Duration,
+    pub fct: Duration,
     /// `true` when the content arrived unchanged.
-    pub(super) sha256_ok: bool,
+    pub sha256_ok: bool,
     /// The reasons of the lab's validity record against it.
-    pub(super) reasons: Vec<String>,
+    pub reasons: Vec<String>,
 }
 
 /// All outcomes so far.
 #[derive(Debug, Default)]
-pub(super) struct Carriage {
+pub struct Carriage {
     outcomes: BTreeMap<(usize, PathKind), Outcome>,
 }
 
 impl Carriage {
     /// Adds the outcomes of `other`.
-    pub(super) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.outcomes.extend(other.outcomes);
     }
 
     /// Returns the outcome of a flow's transfer.
-    pub(super) fn outcome(&self, flow: usize, kind: PathKind) -> Option<&Outcome> {
+    #[must_use]
+    pub fn outcome(&self, flow: usize, kind: PathKind) -> Option<&Outcome> {
         self.outcomes.get(&(flow, kind))
     }
 
     /// Returns every bound that the lab broke, with the flow.
-    pub(super) fn invalid_because(&self, flows: &[Flow]) -> Vec<String> {
-        let of = |((flow, kind), outcome): (&(usize, PathKind), &Outcome)| {
-            let name = format!("{} ({})", flows[*flow].id, kind.name());
+    #[must_use]
+    pub fn invalid_because(&self) -> Vec<String> {
+        let of = |((_, kind), outcome): (&(usize, PathKind), &Outcome)| {
+            let name = format!("{} ({})", outcome.name, kind.name());
             outcome.reasons.iter().map(|why| format!("{name}: {why}")).collect::<Vec<_>>()
         };
         self.outcomes.iter().flat_map(of).collect()
@@ -98,15 +116,16 @@ impl Carriage {
 
 /// Carries these transfers, and repeats those with an invalid record until `repeats_until`; `done`
 /// is called with the number of bytes received.
-pub(super) fn carry(
+///
+/// # Errors
+/// When a transfer is aborted, or the run is stopped.
+pub fn carry(
     context: &LabContext,
-    deployment: &Deployment,
-    flows: &[Flow],
     transfers: &[&Transfer],
     repeats_until: Instant,
     mut done: impl FnMut(u64),
 ) -> Result<Carriage, ProcessError> {
-    let work: Vec<lanes::Work> = transfers.iter().map(|transfer| work(flows, transfer)).collect();
+    let work: Vec<lanes::Work> = transfers.iter().map(|transfer| work(transfer)).collect();
     let mut carriage = Carriage::default();
     let mut arrived = 0;
     let mut waiting: VecDeque<(usize, Vec<usize>)> =
@@ -114,8 +133,7 @@ pub(super) fn carry(
     while let Some((attempt, group)) = waiting.pop_front() {
         let members: Vec<&Transfer> = group.iter().map(|index| transfers[*index]).collect();
         context.lab.reset_validity()?;
-        let outcomes =
-            carry_group(context, deployment, flows, &members, |bytes| done(arrived + bytes))?;
+        let outcomes = carry_group(context, &members, |bytes| done(arrived + bytes))?;
         let record = context.lab.validity()?;
         let may_repeat = attempt < TRIES && Instant::now() < repeats_until;
         let mut again = Vec::new();
@@ -136,13 +154,12 @@ pub(super) fn carry(
 }
 
 /// Returns the load of a transfer on the emulator: its mean rate, once per leg.
-fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
-    let flow = &flows[transfer.flow];
+fn work(transfer: &Transfer) -> lanes::Work {
     let rate = Bandwidth::from_transfer(transfer.volume, transfer.predicted);
     let load = rate.map_or(Bandwidth::MAX, |rate| rate.scaled((transfer.hosts.len() - 1) as f64));
     lanes::Work {
-        source: flow.source.clone(),
-        destination: flow.destination.clone(),
+        source: transfer.source().clone(),
+        destination: transfer.destination().clone(),
         peak: transfer.rate,
         load,
     }
@@ -150,8 +167,6 @@ fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
 
 fn carry_group(
     context: &LabContext,
-    deployment: &Deployment,
-    flows: &[Flow],
     members: &[&Transfer],
     mut done: impl FnMut(u64),
 ) -> Result<Vec<Outcome>, ProcessError> {
@@ -160,9 +175,7 @@ fn carry_group(
         let running: Vec<_> = members
             .iter()
             .zip(&watches)
-            .map(|(transfer, watch)| {
-                scope.spawn(move || carry_one(context, deployment, flows, transfer, watch))
-            })
+            .map(|(transfer, watch)| scope.spawn(move || carry_one(context, transfer, watch)))
             .collect();
         while running.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(TELL);
@@ -180,53 +193,47 @@ fn carry_group(
 
 fn carry_one(
     context: &LabContext,
-    deployment: &Deployment,
-    flows: &[Flow],
     transfer: &Transfer,
     watch: &Watch,
 ) -> Result<Outcome, ProcessError> {
-    let flow = &flows[transfer.flow];
-    let name = format!("{} ({})", flow.id, transfer.kind.name());
+    let name = format!("{} ({})", transfer.name, transfer.kind.name());
     let failed = |source| ProcessError::Carry { flow: name.clone(), source };
-    let receiver = deployment.receiver(&flow.id);
-    let dial = match transfer.kind {
-        PathKind::Direct => receiver,
-        PathKind::Planned => deployment.listener(&flow.id).unwrap_or(receiver),
-    };
-    let listener = listen(context, flow, receiver)?.map_err(failed)?;
-    let outgoing = socket(context, flow, dial)?.map_err(failed)?;
+    let dial = transfer.dial;
+    let listener = listen(context, transfer.destination(), transfer.receiver)?.map_err(failed)?;
+    let outgoing = socket(context, transfer.source(), dial)?.map_err(failed)?;
     let seed = transfer.flow as u64 + 1;
     let carried =
         carry::carry(outgoing, dial, &listener, transfer.volume.as_u64(), seed, QUIET, watch);
     match carried {
         Err(CarryError::Stopped) if context.stop.is_set() => Err(ProcessError::Stopped),
         Err(source) => Err(failed(source)),
-        Ok(carried) => {
-            Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, reasons: Vec::new() })
-        }
+        Ok(carried) => Ok(Outcome {
+            name: transfer.name.clone(),
+            fct: carried.fct,
+            sha256_ok: carried.sha256_ok,
+            reasons: Vec::new(),
+        }),
     }
 }
 
-/// Opens a listener on the flow's destination.
+/// Opens a listener on a host.
 fn listen(
     context: &LabContext,
-    flow: &Flow,
+    host: &HostId,
     address: SocketAddr,
 ) -> Result<Result<TcpListener, CarryError>, ProcessError> {
-    let host = host_of(&flow.destination);
-    let bound = context.lab.enter(&host, || TcpListener::bind(address))?;
+    let bound = context.lab.enter(host, || TcpListener::bind(address))?;
     Ok(bound.map_err(|source| CarryError::Io { what: "listen at", address, source }))
 }
 
-/// Creates a socket on the flow's source.
+/// Creates a socket on a host.
 fn socket(
     context: &LabContext,
-    flow: &Flow,
+    host: &HostId,
     address: SocketAddr,
 ) -> Result<Result<socket2::Socket, CarryError>, ProcessError> {
-    let host = host_of(&flow.source);
     let domain = socket2::Domain::for_address(address);
     let made =
-        context.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+        context.lab.enter(host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
     Ok(made.map_err(|source| CarryError::Io { what: "make a socket for", address, source }))
 }

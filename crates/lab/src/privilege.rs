@@ -1,5 +1,7 @@
 //! Acquiring the privilege to create networks.
 
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::netns::Namespace;
 use tradewind_net::{capability, userns};
 
 use crate::error::LabError;
@@ -24,5 +26,7 @@ pub fn acquire() -> Result<Standing, LabError> {
         return Ok(Standing::Privileged);
     }
     userns::become_root_inside()?;
+    // A new network has its loopback down, by which this process may reach itself.
+    iproute::batch(&Namespace::of_this_thread()?, Tool::Ip, &["link set lo up".to_owned()])?;
     Ok(Standing::UserNamespace)
 }

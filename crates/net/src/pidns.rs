@@ -8,6 +8,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,6 +62,28 @@ impl PidNamespace {
             Ok((first, OwnedFd::from(file)))
         })??;
         Ok(Self { descriptor, first, lifeline: Some(write_end) })
+    }
+}
+
+impl PidNamespace {
+    /// Starts `command` inside: it and all its descendants end with the namespace, and see their
+    /// own processes in `/proc` where that is allowed.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the program not be started.
+    pub fn spawn(&self, mut command: Command) -> Result<io::Result<Child>> {
+        // SAFETY: runs between fork and exec and makes system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                show_in_proc();
+                Ok(())
+            });
+        }
+        // On a thread of its own: all later children of this one start inside as well.
+        in_new_thread(|| {
+            enter(&self.descriptor)?;
+            Ok(command.spawn())
+        })?
     }
 }
 

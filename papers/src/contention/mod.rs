@@ -12,14 +12,14 @@ mod outcome;
 mod repeat;
 mod scenario;
 
-use tradewind_demo::{self as demo, DemoError};
 use tradewind_model::Catalogue;
+use tradewind_plan::solver::DEFAULT;
 use tradewind_plan::{Plan, Problem};
 use tradewind_units::{HostId, SiteId};
 use tradewind_wan::Topology;
 
 use crate::harness::{
-    Experiment, ExperimentError, Observer, Record, RunOptions, ScenarioError, repeats,
+    Experiment, ExperimentError, Observer, Record, RunOptions, ScenarioError, planning, repeats,
 };
 use scenario::Scenario;
 
@@ -82,8 +82,8 @@ pub(crate) fn run(
 fn variants(
     problem: &scenario::Contention,
     options: &RunOptions,
-) -> Result<Vec<Variant>, DemoError> {
-    let plan = |problem: &Problem| demo::solve(problem, &options.stop);
+) -> Result<Vec<Variant>, ExperimentError> {
+    let plan = |problem: &Problem| planning::solve(DEFAULT, problem, &options.stop);
     let per_link = plan(&problem.per_link)?;
     let per_machine = plan(&problem.per_machine)?;
     let seconds = |fct: std::time::Duration| fct.as_secs_f64();

@@ -12,7 +12,7 @@ use tradewind_units::{FlowId, HostId, RelayId};
 
 use super::process::Service;
 use super::service::{self, LegText, NewGateway, NewRelay};
-use super::{LabContext, ProcessError, forwarders};
+use super::{LabContext, ProcessError, forwarders, unusable};
 
 /// The port of the relays of the first chain; each further chain of a lab takes the next port.
 const FIRST_PORT: u16 = 7001;
@@ -125,7 +125,8 @@ impl NewChain<'_> {
         }
         let hops: Vec<Hop> = relays.iter().map(|relay| relay.relay.hop.clone()).collect();
         let identities = hops.iter().map(|hop| hop.identity).collect();
-        let routes = RouteTable::new(vec![(rule.clone(), Route::Relays(hops))], Route::Refuse)?;
+        let routes = RouteTable::new(vec![(rule.clone(), Route::Relays(hops))], Route::Refuse);
+        let routes = routes.map_err(|error| unusable("routes", &error))?;
         let flow = FlowId::new(format!("chain-{}", self.slot))?;
         let metrics = service::metrics_at(service::FIRST_GATEWAY + self.slot);
         let gateway = NewGateway {

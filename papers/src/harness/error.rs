@@ -14,7 +14,7 @@ pub enum ExperimentError {
     /// A run on the lab failed, or any run was stopped.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The demo failed, or had no plan.
+    /// A scenario of the demo has no fitting topology.
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// A numeric one failed.

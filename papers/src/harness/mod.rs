@@ -19,6 +19,9 @@
 //! | `parallel` | work items processed by several threads |
 //! | `repeats` | repeats on the lab over successive seeds, and early ends |
 //! | `checked` | validity of measurements, and their repetition |
+//! | `planning` | plans by one or several algorithms |
+//! | `process` | services and commands on hosts, their files and logs |
+//! | `service` | relays and gateways as processes, with keys and grants |
 //! | `chain` | a chain between two hosts: direct, over forwarding or over splitting relays |
 //! | `forwarders` | forwarding relays, and HAProxy for comparison |
 //! | `fetch` | files served and fetched over a chain, timed and verified |
@@ -38,10 +41,13 @@ pub(crate) mod listeners;
 mod options;
 pub(crate) mod packets;
 pub(crate) mod parallel;
+pub(crate) mod planning;
+pub(crate) mod process;
 pub(crate) mod random;
 mod record;
 pub(crate) mod repeats;
 pub(crate) mod seeds;
+pub(crate) mod service;
 mod statistics;
 pub(crate) mod watch;
 
@@ -51,7 +57,7 @@ use tradewind_model::Catalogue;
 use tradewind_units::{Duration, HostId};
 use tradewind_wan::Topology;
 
-pub(crate) use tradewind_demo::processes::{LabContext, carry, process, service};
+pub(crate) use tradewind_demo::processes::{LabContext, carry};
 pub use tradewind_demo::processes::{ProcessError, Stop};
 pub use tradewind_demo::scenario::ScenarioError;
 pub(crate) use tradewind_demo::scenario::from_toml;
@@ -65,6 +71,11 @@ pub use random::Random;
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 pub use seeds::{Job, Runs};
 pub(crate) use statistics::{correlation, mean, quantile};
+
+/// Returns the error of a part of a run that cannot be used, such as a configuration.
+pub(crate) fn unusable(what: &str, error: &impl std::fmt::Display) -> ProcessError {
+    ProcessError::Program { name: what.to_owned(), why: error.to_string() }
+}
 
 /// Returns the built-in catalogue, read once.
 pub(crate) fn catalogue() -> &'static Catalogue {

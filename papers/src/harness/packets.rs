@@ -12,9 +12,9 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, HostId};
 
 use super::LabContext;
-use super::ProcessError;
 use super::process::Service;
 use super::service;
+use super::{ProcessError, unusable};
 
 /// The port of relays and remote gateways.
 const PORT: u16 = 7001;
@@ -356,7 +356,8 @@ impl Party {
     ) -> Result<Service, ProcessError> {
         let name = format!("{role}-{}", self.host);
         let key = context.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
-        let config = toml::to_string(&text(key))?;
+        let config = toml::to_string(&text(key));
+        let config = config.map_err(|error| unusable("configuration", &error))?;
         let config = context.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = context.lab.command(&self.host, &context.program)?;
         command.arg(role).arg("--config").arg(config);

@@ -26,7 +26,7 @@ use crate::harness::process::Service;
 use crate::harness::service::{LegText, NewGateway, NewRelay};
 use crate::harness::{
     Experiment, ExperimentError, Finding, LabContext, Observer, ProcessError, Record, Row,
-    RunOptions, Runs, ScenarioError, from_toml, missing, repeats, round_trip, service,
+    RunOptions, Runs, ScenarioError, from_toml, missing, repeats, round_trip, service, unusable,
 };
 
 /// Ports of the server and of the relays.
@@ -229,7 +229,8 @@ fn start(
         routes.push(Route::Relays(hops));
     }
     routes.push(Route::Direct);
-    let table = RouteTable::with_fallbacks(vec![(rule, routes)], vec![Route::Refuse])?;
+    let table = RouteTable::with_fallbacks(vec![(rule, routes)], vec![Route::Refuse]);
+    let table = table.map_err(|error| unusable("routes", &error))?;
     let flow = FlowId::new("failover")?;
     let gateway = NewGateway {
         name: "gateway",

@@ -3687,6 +3687,27 @@ export interface components {
              */
             sessions: number;
         };
+        /** @description The price and the limits of a relay. */
+        RelayTerms: {
+            /**
+             * rate
+             * @description The capacity of a relay, all its flows together.
+             * @example 500 Mbit/s
+             */
+            capacity: string;
+            /**
+             * rate
+             * @description The most that one of its connections carries; its capacity when absent.
+             * @default null
+             * @example 500 Mbit/s
+             */
+            per_connection: string | null;
+            /**
+             * dollars
+             * @description The price of a machine for a day, in dollars.
+             */
+            usd_per_day: number;
+        };
         /** @description The role of a host. */
         Role: {
             /**
@@ -3784,6 +3805,10 @@ export interface components {
             jumpstart?: components["schemas"]["JumpstartRequest"] | null;
             /** @description The one who applies plans. */
             mode?: components["schemas"]["Mode"] | null;
+            /** @description Prices and relay types of your own, all of them. */
+            terms?: components["schemas"]["Terms"] | null;
+            /** @description Share of the budget that rate tests may use; 0: none are made. */
+            tests_share?: (number | string) | null;
         };
         /** @description The settings. */
         SettingsView: {
@@ -3813,6 +3838,19 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
+            /**
+             * @description Prices and relay types of the operator's own.
+             * @default {
+             *       "egress_usd_per_gb": null,
+             *       "relay_types": {}
+             *     }
+             */
+            terms: components["schemas"]["Terms"];
+            /**
+             * @description Share of the budget that rate tests may use; absent in answers of older controllers.
+             * @default null
+             */
+            tests_share: (number | string) | null;
         };
         /** @description The money of a day. */
         Spending: {
@@ -3953,6 +3991,22 @@ export interface components {
              * @description The dollars a day that the plan costs more; below zero: less.
              */
             usd_more: number;
+        };
+        /** @description Prices and relay types of the operator's own, which hold instead of the catalogue's. */
+        Terms: {
+            /**
+             * dollars per GB
+             * @description The price of each GB that leaves a relay, in dollars; the catalogue's when absent.
+             * @default null
+             */
+            egress_usd_per_gb: number | null;
+            /**
+             * @description Relay types by name: new ones, or others instead of those known by that name.
+             * @default {}
+             */
+            relay_types: {
+                [key: string]: components["schemas"]["RelayTerms"];
+            };
         };
         /** @description The usage of a flow in the last month. */
         Usage: {

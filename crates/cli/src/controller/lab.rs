@@ -17,10 +17,10 @@ use tradewind_control::Controller;
 use tradewind_control::record::Role;
 use tradewind_controller::folder::{self, Access, Folder, Settings};
 use tradewind_controller::store::Store;
-use tradewind_controller::view::{HostState, Hosts, InviteAnswer, InviteRequest};
 use tradewind_controller::{Client, ControllerError, Server};
+use tradewind_demo::controlled;
 use tradewind_demo::executor::Threads;
-use tradewind_demo::overlay::{self, Agents, OverlayHost};
+use tradewind_demo::overlay::{self, Agents, OnHosts, OverlayHost};
 use tradewind_demo::processes::this_program;
 use tradewind_grant::PublicIdentity;
 use tradewind_lab::supervisor::{self, HeldLab, Place};
@@ -31,8 +31,6 @@ use crate::lab::{daemon, read_topology};
 use crate::output::{self, BadFile, OrBadFile as _, Outcome};
 use crate::relay::{Log, start_log};
 
-/// Time for which an invite lasts. Chosen: an agent uses it at once.
-const INVITE_TTL_MS: u64 = 600_000;
 /// Longest wait for the first reports of all agents. Chosen: sixteen take two seconds.
 const LONGEST_START: Duration = Duration::from_secs(60);
 /// Time between two looks at the lab and its agents.
@@ -103,8 +101,9 @@ impl Overlay<'_> {
 
     fn run(&self, lab: &mut HeldLab, ready: serde_json::Value) -> anyhow::Result<()> {
         let (program, folder) = (this_program()?, self.path.join("agents"));
-        let invite = |role: &Role| self.invite(role);
-        let mut agents = Agents::start(self.hosts, (&program, &folder), self.identity, invite)?;
+        let invite = |role: &Role| anyhow::Ok(controlled::invite(&self.client, role)?);
+        let (held, places) = (OnHosts::Held, (program.as_path(), folder.as_path()));
+        let mut agents = Agents::start(&held, self.hosts, places, self.identity, invite)?;
         self.await_reports(&mut agents, lab)?;
         self.tell_of_lab(lab);
         announce(ready)?;
@@ -119,21 +118,12 @@ impl Overlay<'_> {
         Ok(())
     }
 
-    fn invite(&self, role: &Role) -> anyhow::Result<String> {
-        let request = InviteRequest { role: role.clone(), ttl_ms: INVITE_TTL_MS };
-        let answer: InviteAnswer = self.client.post("/v1/invites", &request)?;
-        Ok(answer.invite)
-    }
-
     /// Waits until each host has reported that is not revoked: the agents of those are refused.
     fn await_reports(&self, agents: &mut Agents, lab: &mut HeldLab) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            let known: Hosts = self.client.get("/v1/hosts")?;
-            let revoked =
-                known.hosts.iter().filter(|host| host.state == HostState::Revoked).count();
-            let report = known.hosts.iter().filter(|host| host.seen_unix_ms.is_some()).count();
-            if report + revoked >= self.hosts.len() {
+            let report = controlled::reported(&self.client)?;
+            if report >= self.hosts.len() {
                 return Ok(());
             }
             check(lab)?;

@@ -15,7 +15,6 @@ use tradewind_desired::{
 use tradewind_grant::{
     Destination, DestinationRule, Hop as Neighbour, OperatorPublicKey, PublicIdentity,
 };
-use tradewind_model::cost::Prices;
 use tradewind_plan::packets::PlannedPacketFlow;
 use tradewind_plan::{Inputs, Legs, Packets};
 use tradewind_units::{Money, RelayId, SiteId};
@@ -23,7 +22,7 @@ use tradewind_units::{Money, RelayId, SiteId};
 use super::{Compiler, PACKET_PORT};
 use crate::packet_flow::PacketFlowRecord;
 use crate::packets::{carries_packets, flow_of, receiver};
-use crate::prices::CATALOGUE;
+use crate::prices;
 use crate::record::{Host, PlanRecord};
 use crate::state::State;
 
@@ -194,7 +193,7 @@ pub(super) fn desired(state: &State, record: &PlanRecord) -> Result<DesiredPacke
     let flows = record.packets.flows.iter().map(|flow| flow_of(flow, losses(flow))).collect();
     let packets = Packets { flows, ..Packets::default() };
     let inputs = Inputs {
-        prices: Prices::Catalogue(Box::new(CATALOGUE.clone())),
+        prices: prices::of_traffic(&state.settings.terms),
         ..Inputs::cloudpilot(Vec::new(), Vec::new(), Legs::new(), Money::ZERO)
     };
     compile_packets(&packets, &inputs, &record.plan, &plan, &inventory)

@@ -191,6 +191,8 @@ pub(super) fn settings(controller: &Controller) -> SettingsView {
         mode: settings.mode,
         control_share: settings.control_share,
         jumpstart: settings.jumpstart.clone(),
+        terms: settings.terms.clone(),
+        tests_share: Some(settings.tests_share),
     }
 }
 

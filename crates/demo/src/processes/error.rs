@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use tradewind_desired::DesiredError;
 use tradewind_grant::GrantError;
 use tradewind_lab::LabError;
 use tradewind_units::UnitError;
@@ -62,12 +61,6 @@ pub enum ProcessError {
         /// The position and kind of the error.
         source: serde_json::Error,
     },
-    /// The plan cannot be compiled to routes.
-    #[error("routes: {0}")]
-    Desired(#[from] DesiredError),
-    /// A configuration cannot be written.
-    #[error("configuration: {0}")]
-    Config(#[from] toml::ser::Error),
     /// A key or grant could not be created.
     #[error("grant: {0}")]
     Grant(#[from] GrantError),

@@ -1,19 +1,16 @@
-//! Processes on the lab's hosts, and transfers between them: what the demo and the papers'
-//! experiments share.
+//! Work on the lab's hosts, and transfers between them: what the demo and the papers' experiments
+//! share.
 //!
-//! A [`LabContext`] is a lab with a scratch directory. Relays and gateways start on its hosts
-//! ([`service`]), and data moves over plain sockets ([`carry`]).
+//! A [`LabContext`] is a lab with a scratch directory. Data moves over plain sockets ([`carry`]).
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`service`] | relays and gateways as processes, with keys and grants |
-//! | [`process`] | services and commands, their files and logs |
+//! | [`scratch`] | the directory of a run, and why a program failed |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
 
 pub mod carry;
 mod error;
-pub mod process;
-pub mod service;
+pub mod scratch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +24,7 @@ use tradewind_wan::Topology;
 
 use carry::STOP_CHECK;
 pub use error::ProcessError;
-use process::Scratch;
+use scratch::Scratch;
 
 /// A flag that ends a run from outside.
 #[derive(Debug, Clone, Default)]

@@ -12,9 +12,9 @@ use tradewind_model::statistics::median_or_nan;
 
 /// The version of the schema. It is raised when a field is renamed or its meaning changes; new
 /// fields do not raise it.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
-/// The outcome of one run of the demo (experiment `cp-real`, `[CP VII-C]`).
+/// The outcome of one run of the demo `[CP VII-C]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoReport {
     /// The version of the schema, [`SCHEMA_VERSION`].
@@ -38,9 +38,9 @@ pub struct DemoReport {
     pub measured: Vec<MeasuredLeg>,
     /// Sites and regions, for the map.
     pub places: Vec<Place>,
-    /// Price of the plan at nominal volumes, set-up included, in dollars.
+    /// Price of the plan for a day of nominal volumes, machines included, in dollars.
     pub cost_usd: f64,
-    /// Budget at nominal volumes, in dollars.
+    /// Budget of a day, in dollars.
     pub budget_usd: f64,
     /// Total measured FCT direct over total measured FCT planned.
     pub acceleration: f64,
@@ -85,7 +85,7 @@ pub struct FlowResult {
     pub valid: bool,
 }
 
-/// One rate test.
+/// One measured rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredLeg {
     /// The sending site or region.
@@ -96,10 +96,8 @@ pub struct MeasuredLeg {
     pub rtt_ms: f64,
     /// Steady rate of one connection, in megabits of payload per second.
     pub rate_mbps: f64,
-    /// The bound of the rate: `window`, `capacity` or `growth`.
+    /// The bound of the rate: `window` or `capacity`.
     pub bound_by: String,
-    /// The duration of the test, in seconds.
-    pub test_s: f64,
 }
 
 /// One relay that ran.

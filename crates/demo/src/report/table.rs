@@ -77,7 +77,7 @@ pub fn summary(report: &DemoReport) -> Vec<String> {
             report.prediction_error_most * 100.0
         ),
         format!(
-            "cost ${:.2} of a budget of ${:.2}, at nominal volumes, set-up of relays included",
+            "cost ${:.2} of a budget of ${:.2}, for a day of nominal volumes, relays included",
             report.cost_usd, report.budget_usd
         ),
     ];

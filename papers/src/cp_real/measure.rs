@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_demo::{host_of, lanes};
 use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Duration, HostId, SiteId};
 
-use super::lanes;
-use crate::processes::process::{Question, Service};
-use crate::processes::{LabContext, ProcessError};
+use crate::harness::process::{Question, Service};
+use crate::harness::{LabContext, ProcessError};
 
 /// The port of every host's responder for rate tests.
 const RESPONDER_PORT: u16 = 7100;
@@ -27,9 +27,8 @@ pub(super) struct Effort {
     pub(super) between_relays: bool,
     /// Largest number of rounds of planning and measuring; the last plan may use unmeasured legs.
     pub(super) rounds: usize,
-    /// The time since the begin of the run after which invalid transfers are not repeated, so that
-    /// a run ends in time.
-    pub(super) repeats_until: Duration,
+    /// The time for the transfers of a plan, after which invalid ones are not repeated.
+    pub(super) to_carry: Duration,
 }
 
 impl Effort {
@@ -42,7 +41,7 @@ impl Effort {
         between_relays: true,
         // Two to four suffice on the demo's mesh.
         rounds: 6,
-        repeats_until: Duration::from_secs(140),
+        to_carry: Duration::from_secs(60),
     };
     /// Reduced effort, sufficient on a path without queues.
     pub(super) const QUICK: Self = Self {
@@ -52,7 +51,7 @@ impl Effort {
         steady_for: Duration::from_millis(500),
         between_relays: false,
         rounds: 2,
-        repeats_until: Duration::from_secs(32),
+        to_carry: Duration::from_secs(8),
     };
 }
 
@@ -73,7 +72,7 @@ pub(super) struct RateTest {
 impl RateTest {
     fn work(&self) -> lanes::Work {
         let rate = self.max_rate.map_or(self.expected, |most| most.min(self.expected));
-        let (source, destination) = self.pair.clone();
+        let (source, destination) = (host_of(&self.pair.0), host_of(&self.pair.1));
         lanes::Work { source, destination, peak: rate, load: rate }
     }
 }
@@ -100,12 +99,8 @@ impl<'a> Prober<'a> {
         Ok(Self { context, effort, _responders: responders })
     }
 
-    /// Measures round-trip times from every host to every other; `done` is called with the number
-    /// of hosts that have finished.
-    pub(super) fn rtts(
-        &self,
-        mut done: impl FnMut(u64),
-    ) -> Result<BTreeMap<Pair, RttReport>, ProcessError> {
+    /// Measures round-trip times from every host to every other.
+    pub(super) fn rtts(&self) -> Result<BTreeMap<Pair, RttReport>, ProcessError> {
         let hosts: Vec<&HostId> = self.context.lab.hosts().collect();
         let mut questions = Vec::new();
         for host in &hosts {
@@ -122,22 +117,19 @@ impl<'a> Prober<'a> {
             questions.push((*host, others, question));
         }
         let mut reports = BTreeMap::new();
-        for (count, (host, others, question)) in questions.into_iter().enumerate() {
+        for (host, others, question) in questions {
             let answers: Vec<RttReport> = question.answer(&self.context.stop)?;
             for (other, report) in others.into_iter().zip(answers) {
                 reports.insert((self.site_of(host), self.site_of(other)), report);
             }
-            done(count as u64 + 1);
         }
         Ok(reports)
     }
 
-    /// Measures rates of one connection each, several at once where they do not disturb each other;
-    /// `done` is called with the number of finished tests.
+    /// Measures rates of one connection each, several at once where they do not disturb each other.
     pub(super) fn rates(
         &self,
         tests: &[RateTest],
-        mut done: impl FnMut(u64),
     ) -> Result<BTreeMap<Pair, RateReport>, ProcessError> {
         let work: Vec<lanes::Work> = tests.iter().map(RateTest::work).collect();
         let mut reports = BTreeMap::new();
@@ -148,7 +140,6 @@ impl<'a> Prober<'a> {
             }
             for (pair, question) in questions {
                 reports.insert(pair, question.answer(&self.context.stop)?);
-                done(reports.len() as u64);
             }
         }
         Ok(reports)
@@ -156,7 +147,7 @@ impl<'a> Prober<'a> {
 
     fn rate_question(&self, test: &RateTest) -> Result<Question, ProcessError> {
         let (source, destination) = &test.pair;
-        let [from, to] = [source, destination].map(super::host_of);
+        let [from, to] = [source, destination].map(host_of);
         let mut command = self.context.lab.command(&from, &self.context.program)?;
         command.args(["probe", "rate", "--output", "json"]);
         command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);

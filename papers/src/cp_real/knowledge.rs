@@ -11,7 +11,6 @@ use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Bytes, RegionId, SiteId, UnitError, time};
 
 use super::measure::{Pair, RateTest};
-use crate::report::MeasuredLeg;
 
 /// All measurements so far.
 pub(super) struct Knowledge {
@@ -42,24 +41,6 @@ impl Knowledge {
     /// Adds measured rates.
     pub(super) fn learn(&mut self, rates: BTreeMap<Pair, RateReport>) {
         self.rates.extend(rates);
-    }
-
-    /// Returns every rate test, for the report.
-    pub(super) fn measured(&self) -> Vec<MeasuredLeg> {
-        let leg = |(pair, report): (&Pair, &RateReport)| MeasuredLeg {
-            source: pair.0.to_string(),
-            destination: pair.1.to_string(),
-            rtt_ms: self.rtts.get(pair).map_or(report.rtt_min_ms, |rtt| rtt.rtt_min_ms),
-            rate_mbps: report.rate_mbps,
-            bound_by: match report.window.bound_by {
-                BoundBy::Window => "window",
-                BoundBy::Capacity => "capacity",
-                BoundBy::Growth => "growth",
-            }
-            .into(),
-            test_s: report.duration_s,
-        };
-        self.rates.iter().map(leg).collect()
     }
 
     /// Returns whether the rate of a pair was measured.
@@ -149,7 +130,7 @@ fn rate_summary(report: &RateReport) -> Option<RateSummary> {
 
 /// The reason why reports cannot be turned into legs.
 #[derive(Debug, thiserror::Error)]
-pub enum KnowledgeError {
+pub(super) enum KnowledgeError {
     /// A pair without a measurement.
     #[error("no round-trip time from {} to {}", .0.0, .0.1)]
     NoRtt(Pair),

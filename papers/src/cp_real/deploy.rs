@@ -4,19 +4,21 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use tradewind_demo::host_of;
 use tradewind_desired::{DesiredGateway, Encryption, Inventory, LegProfile, compile};
 use tradewind_grant::{Destination, DestinationRule, OperatorKey};
 use tradewind_lab::Lab;
 use tradewind_plan::{Flow, Legs, Plan};
 use tradewind_units::{FlowId, SiteId};
 
-use super::host_of;
-use crate::processes::process::Service;
-use crate::processes::service::{self, LegText, NewGateway, NewRelay};
-use crate::processes::{LabContext, ProcessError};
+use crate::harness::process::Service;
+use crate::harness::service::{self, LegText, NewGateway, NewRelay};
+use crate::harness::{LabContext, ProcessError, unusable};
 
 /// The port of a host's first relay; further relays of the same region take the following ports.
 const FIRST_RELAY_PORT: u16 = 7001;
+/// The ports of a host's relays in one slot. Chosen: a budget pays fewer in one region.
+const PORTS_OF_SLOT: u16 = 10;
 /// The port of the first flow's receiver.
 const FIRST_RECEIVER_PORT: u16 = 8001;
 
@@ -25,52 +27,47 @@ pub(super) struct Deployment {
     _services: Vec<Service>,
     /// The address at which the source's gateway accepts each relayed flow.
     listeners: BTreeMap<FlowId, SocketAddr>,
-    /// The address of each flow's receiver.
-    receivers: BTreeMap<FlowId, SocketAddr>,
 }
+
+/// The address of each flow's receiver.
+pub(super) type Receivers = BTreeMap<FlowId, SocketAddr>;
 
 impl Deployment {
     /// Returns the address that a sender dials to use the flow's path; `None` for a direct flow.
     pub(super) fn listener(&self, flow: &FlowId) -> Option<SocketAddr> {
         self.listeners.get(flow).copied()
     }
-
-    /// Returns the address of the flow's receiver.
-    pub(super) fn receiver(&self, flow: &FlowId) -> SocketAddr {
-        self.receivers[flow]
-    }
 }
 
-/// Starts all relays and gateways of `plan`, which was made from `legs`; `done` is called with the
-/// number of running processes. Legs are not encrypted: the paper's relays carry plain bytes, and
-/// all hosts of the lab share the cores of one machine.
+/// Starts all relays and gateways of `plan`, which was made from `legs`, at ports of their own for
+/// each `slot`: one that has just ended may hold a port for a moment. Legs are not encrypted: the
+/// paper's relays carry plain bytes, and all hosts of the lab share the cores of one machine.
 pub(super) fn deploy(
     context: &LabContext,
     plan: &Plan,
-    flows: &[Flow],
+    (flows, receivers): (&[Flow], &Receivers),
     legs: &Legs,
-    mut done: impl FnMut(u64),
+    slot: u16,
 ) -> Result<Deployment, ProcessError> {
     let operator = service::operator()?;
-    let receivers = receivers(&context.lab, flows)?;
     let mut services = Vec::new();
     let leg = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
     let mut inventory = Inventory { leg, ..Inventory::default() };
-    for (flow, address) in &receivers {
+    for (flow, address) in receivers {
         inventory.destinations.insert(flow.clone(), Destination::address(*address)?);
     }
     let destinations: Vec<DestinationRule> =
         inventory.destinations.values().map(Destination::as_rule).collect();
-    let relays = new_relays(context, plan)?;
+    let relays = new_relays(context, plan, slot)?;
     for relay in &relays {
         inventory.relays.insert(relay.hop.name.clone(), relay.hop.clone());
     }
-    let desired = compile(plan, flows, legs, &inventory)?;
+    let desired =
+        compile(plan, flows, legs, &inventory).map_err(|error| unusable("routes", &error))?;
     for relay in &relays {
         context.stop.check()?;
         let leg = LegText::of_relay(&desired.relays[&relay.hop.name].legs);
         services.push(relay.start(context, &operator, &destinations, &leg)?);
-        done(services.len() as u64);
     }
     let mut listeners = BTreeMap::new();
     for (site, gateway) in &desired.gateways {
@@ -86,22 +83,21 @@ pub(super) fn deploy(
             continue;
         }
         let (service, listening) =
-            start_gateway(context, &operator, site, &mine, gateway, &inventory)?;
+            start_gateway(context, &operator, (site, slot), &mine, gateway, &inventory)?;
         services.push(service);
         listeners.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
-        done(services.len() as u64);
     }
-    Ok(Deployment { _services: services, listeners, receivers })
+    Ok(Deployment { _services: services, listeners })
 }
 
-fn new_relays(context: &LabContext, plan: &Plan) -> Result<Vec<NewRelay>, ProcessError> {
+fn new_relays(context: &LabContext, plan: &Plan, slot: u16) -> Result<Vec<NewRelay>, ProcessError> {
     let mut used: BTreeMap<SiteId, u16> = BTreeMap::new();
     plan.relays
         .iter()
         .map(|relay| {
             let region = SiteId::from(relay.region.clone());
             let count = used.entry(region.clone()).or_default();
-            let port = FIRST_RELAY_PORT + *count;
+            let port = FIRST_RELAY_PORT + slot * PORTS_OF_SLOT + *count;
             *count += 1;
             NewRelay::new(context, relay.id.clone(), host_of(&region), port)
         })
@@ -113,7 +109,7 @@ fn new_relays(context: &LabContext, plan: &Plan) -> Result<Vec<NewRelay>, Proces
 fn start_gateway(
     context: &LabContext,
     operator: &OperatorKey,
-    site: &SiteId,
+    (site, slot): (&SiteId, u16),
     flows: &[&Flow],
     desired: &DesiredGateway,
     inventory: &Inventory,
@@ -126,12 +122,13 @@ fn start_gateway(
         routes: &desired.routes,
         intercepts: false,
         leg: &LegText::of_gateway(&desired.legs),
-        metrics: service::metrics_at(service::FIRST_GATEWAY),
+        metrics: service::metrics_at(service::FIRST_GATEWAY + slot),
     };
     gateway.start(context, operator)
 }
 
-fn receivers(lab: &Lab, flows: &[Flow]) -> Result<BTreeMap<FlowId, SocketAddr>, ProcessError> {
+/// Returns the address at which each flow's destination receives it.
+pub(super) fn receivers(lab: &Lab, flows: &[Flow]) -> Result<Receivers, ProcessError> {
     (FIRST_RECEIVER_PORT..)
         .zip(flows)
         .map(|(port, flow)| {

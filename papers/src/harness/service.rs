@@ -13,13 +13,13 @@ use tradewind_grant::{
 use tradewind_units::{Duration, FlowId, HostId, RelayId, Timestamp};
 
 use super::process::{Ready, Service};
-use super::{LabContext, ProcessError};
+use super::{LabContext, ProcessError, unusable};
 
 /// The next hops that relays may dial: the lab's own range, the relays' ports.
 const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
 /// The port number from which the metrics port of the first gateway is derived, as the gateway
 /// itself listens at any port. Each further gateway takes the next number.
-pub const FIRST_GATEWAY: u16 = 6001;
+pub(crate) const FIRST_GATEWAY: u16 = 6001;
 /// The distance from a process's port to the port of its metrics.
 const METRICS_ABOVE: u16 = 2000;
 /// The lifetime of grants: longer than any run.
@@ -29,7 +29,7 @@ const GRANT_LASTS: Duration = Duration::from_secs(24 * 3600);
 const GRANT_BACKDATED: Duration = Duration::from_secs(60);
 
 /// Returns the metrics' address, on its own host alone, of a process that listens at `port`.
-pub fn metrics_at(port: u16) -> SocketAddr {
+pub(crate) fn metrics_at(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], METRICS_ABOVE + port))
 }
 
@@ -37,39 +37,39 @@ pub fn metrics_at(port: u16) -> SocketAddr {
 ///
 /// # Errors
 /// When the system has no entropy.
-pub fn operator() -> Result<OperatorKey, ProcessError> {
+pub(crate) fn operator() -> Result<OperatorKey, ProcessError> {
     Ok(OperatorKey::from_entropy(tradewind_net::entropy::bytes()?))
 }
 
 /// The settings of a process's connections, both accepted and dialled; `None` means the host's own
 /// settings.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct LegText {
+pub(crate) struct LegText {
     /// Connections from upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub accept: Option<LegProfile>,
+    pub(crate) accept: Option<LegProfile>,
     /// Connections to downstream.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dial: Option<LegProfile>,
+    pub(crate) dial: Option<LegProfile>,
     /// Legs to neighbours with settings of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<LegTo>,
+    pub(crate) to: Vec<LegTo>,
 }
 
 impl LegText {
     /// Returns the settings of a planned relay.
-    pub fn of_relay(legs: &ProcessLegs) -> Self {
+    pub(crate) fn of_relay(legs: &ProcessLegs) -> Self {
         Self { accept: Some(legs.accept.clone()), ..Self::of_gateway(legs) }
     }
 
     /// Returns the settings of a planned gateway.
-    pub fn of_gateway(legs: &ProcessLegs) -> Self {
+    pub(crate) fn of_gateway(legs: &ProcessLegs) -> Self {
         Self { accept: None, dial: Some(legs.dial.clone()), to: legs.to.clone() }
     }
 
     /// Returns encrypted legs of relays, with the dial settings of `dial`; a gateway uses the same
     /// without `accept`.
-    pub fn encrypted(dial: Option<LegProfile>) -> Self {
+    pub(crate) fn encrypted(dial: Option<LegProfile>) -> Self {
         let tls = |profile| LegProfile { encryption: Some(Encryption::Tls), ..profile };
         let accept = tls(LegProfile::default());
         Self { accept: Some(accept), dial: Some(tls(dial.unwrap_or_default())), to: Vec::new() }
@@ -88,7 +88,7 @@ impl LegText {
     }
 
     /// Returns whether one of its connections may carry data in its SYN.
-    pub fn wants_fast_open(&self) -> bool {
+    pub(crate) fn wants_fast_open(&self) -> bool {
         self.accept.iter().chain(&self.dial).any(|profile| profile.fast_open)
     }
 }
@@ -138,11 +138,11 @@ struct TproxyText {
 }
 
 /// A relay to start, with its secret key.
-pub struct NewRelay {
+pub(crate) struct NewRelay {
     /// Its name, address and public identity.
-    pub hop: Hop,
+    pub(crate) hop: Hop,
     /// The host on which it runs.
-    pub host: HostId,
+    pub(crate) host: HostId,
     key: IdentityKey,
 }
 
@@ -151,7 +151,7 @@ impl NewRelay {
     ///
     /// # Errors
     /// When the host does not exist, or the system has no entropy.
-    pub fn new(
+    pub(crate) fn new(
         context: &LabContext,
         name: RelayId,
         host: HostId,
@@ -164,7 +164,7 @@ impl NewRelay {
     }
 
     /// Returns the address of its metrics, on its host alone.
-    pub fn metrics(&self) -> SocketAddr {
+    pub(crate) fn metrics(&self) -> SocketAddr {
         metrics_at(self.hop.address.port())
     }
 
@@ -172,7 +172,7 @@ impl NewRelay {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         context: &LabContext,
         operator: &OperatorKey,
@@ -188,7 +188,8 @@ impl NewRelay {
             metrics: self.metrics(),
             policy: PolicyText { destinations, next_hops: [NEXT_HOPS] },
             leg: leg.plain(true),
-        })?;
+        });
+        let config = config.map_err(|error| unusable(name.as_str(), &error))?;
         let config = context.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = context.lab.command(&self.host, &context.program)?;
         command.arg("relay").arg("--config").arg(config);
@@ -197,23 +198,23 @@ impl NewRelay {
 }
 
 /// A gateway to start: port forwards on loopback, each to one destination.
-pub struct NewGateway<'a> {
+pub(crate) struct NewGateway<'a> {
     /// Its name, for files.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The host on which it runs.
-    pub host: &'a HostId,
+    pub(crate) host: &'a HostId,
     /// Its destinations, each with the flow to which it belongs.
-    pub forwards: Vec<(&'a FlowId, &'a Destination)>,
+    pub(crate) forwards: Vec<(&'a FlowId, &'a Destination)>,
     /// The relays that it may use.
-    pub relays: Vec<PublicIdentity>,
+    pub(crate) relays: Vec<PublicIdentity>,
     /// The paths to its destinations.
-    pub routes: &'a RouteTable,
+    pub(crate) routes: &'a RouteTable,
     /// `true` when connections of its host to these destinations are intercepted as well (TPROXY).
-    pub intercepts: bool,
+    pub(crate) intercepts: bool,
     /// The settings of its connections.
-    pub leg: &'a LegText,
+    pub(crate) leg: &'a LegText,
     /// The address of its metrics.
-    pub metrics: SocketAddr,
+    pub(crate) metrics: SocketAddr,
 }
 
 impl NewGateway<'_> {
@@ -222,7 +223,7 @@ impl NewGateway<'_> {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         context: &LabContext,
         operator: &OperatorKey,
@@ -243,7 +244,8 @@ impl NewGateway<'_> {
             tproxy: if self.intercepts { vec![intercepted] } else { Vec::new() },
             routes: self.routes,
             leg: self.leg.plain(false),
-        })?;
+        });
+        let config = config.map_err(|error| unusable(name, &error))?;
         let config = context.scratch.write(&format!("{name}.toml"), &config)?;
         let mut command = context.lab.command(self.host, &context.program)?;
         command.arg("gateway").arg("--config").arg(config);
@@ -274,7 +276,7 @@ impl NewGateway<'_> {
 ///
 /// # Errors
 /// When it cannot be signed.
-pub fn grant(
+pub(crate) fn grant(
     key: &IdentityKey,
     relays: Relays,
     (destinations, sources): (Vec<DestinationRule>, Vec<SourceRange>),
