@@ -73,7 +73,7 @@ const ALL: &[Experiment] = &[
     Experiment {
         name: "cp-real",
         source: "CP VII-C",
-        summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
+        summary: "full mesh of four sites, six dollars: all algorithms planned, deployed, carried",
         scenario: Scenario::CP_REAL,
         environment: Environment::Lab(cp_real::run),
     },

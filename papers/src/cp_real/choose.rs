@@ -11,7 +11,7 @@ use tradewind_demo::scenario::Scenario;
 use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_plan::{Flow, Inputs, Plan, PlannedFlow, Problem, RelayType};
-use tradewind_units::{FlowId, RegionId, SiteId};
+use tradewind_units::{Bytes, FlowId, PricePerGb, RegionId, SiteId, UnitError};
 
 use super::knowledge::{Knowledge, KnowledgeError};
 use super::measure::{Pair, Prober};
@@ -30,15 +30,15 @@ pub(super) struct Choice {
     pub(super) unmeasured: usize,
 }
 
-/// Plans by each of `algorithms` and measures in turn.
+/// Plans by each of `algorithms` for flows of `volume`, and measures in turn.
 pub(super) fn choose(
-    scenario: &Scenario,
+    (scenario, volume): (&Scenario, Bytes),
     algorithms: &[&'static str],
     knowledge: &mut Knowledge,
     prober: &Prober<'_>,
     stop: &Stop,
 ) -> Result<Choice, ExperimentError> {
-    let flows = flows_of(scenario).map_err(ProcessError::from)?;
+    let flows = flows_of(scenario, volume).map_err(ProcessError::from)?;
     let direct = flows.iter().map(|flow| (flow.source.clone(), flow.destination.clone()));
     let mut wanted: BTreeSet<Pair> = direct.collect();
     for round in 0.. {
@@ -50,7 +50,7 @@ pub(super) fn choose(
             let batch = batch.collect::<Result<Vec<_>, _>>().map_err(unmeasured)?;
             knowledge.learn(prober.rates(&batch)?);
         }
-        let problem = problem(scenario, flows.clone(), knowledge)?;
+        let problem = problem((scenario, volume), flows.clone(), knowledge)?;
         let plan = |name: &&'static str| Ok((*name, planning::solve(name, &problem, stop)?));
         let plans: Vec<(&'static str, Plan)> =
             algorithms.iter().map(plan).collect::<Result<_, ExperimentError>>()?;
@@ -68,17 +68,19 @@ pub(super) fn choose(
     unreachable!("the last round returns")
 }
 
-/// Returns the flows of a scenario, at nominal volume.
-fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, tradewind_units::UnitError> {
+/// Returns the flows of a scenario, of `volume` each.
+fn flows_of(scenario: &Scenario, volume: Bytes) -> Result<Vec<Flow>, UnitError> {
     let flow = |(source, destination): (&SiteId, &SiteId)| {
         let id = FlowId::new(format!("{source}.{destination}"))?;
-        Ok(Flow::new(id, source.clone(), destination.clone(), scenario.volume_nominal))
+        Ok(Flow::new(id, source.clone(), destination.clone(), volume))
     };
     scenario.flows().map(flow).collect()
 }
 
+/// Returns the problem of flows of `volume`, each of whose bytes costs so much that the flow costs
+/// what it does at its nominal volume.
 fn problem(
-    scenario: &Scenario,
+    (scenario, volume): (&Scenario, Bytes),
     flows: Vec<Flow>,
     knowledge: &Knowledge,
 ) -> Result<Problem, ExperimentError> {
@@ -90,10 +92,12 @@ fn problem(
         set_up: scenario.relay.setup,
         ..RelayType::cloudpilot()
     };
+    let scale = scenario.volume_nominal.as_u64() as f64 / volume.as_u64() as f64;
+    let egress = PricePerGb::from_usd_per_gb(scenario.relay.egress.as_usd_per_gb() * scale);
     let legs = knowledge.legs().map_err(unmeasured)?;
     let problem = Problem::new(Inputs {
         relay_types: vec![relay_type],
-        prices: Prices::Flat(scenario.relay.egress),
+        prices: Prices::Flat(egress.map_err(ProcessError::from)?),
         max_relays: MAX_RELAYS,
         start_up: StartUp::Cold,
         ..Inputs::cloudpilot(flows, regions, legs, scenario.budget)

@@ -19,13 +19,13 @@ pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outco
     let unmeasured = repeats.iter().map(|repeat| repeat.unmeasured).max().unwrap_or(0);
     assumptions.extend([
         format!(
-            "each flow carries {carried} instead of the {} that is planned and priced; \
-             predictions are for what is carried",
+            "each flow carries {carried} instead of {}; plans and predictions are for what is \
+             carried, and a byte costs so much that the flow costs the same",
             scenario.volume_nominal
         ),
         format!(
-            "{} repeats, the paper has 20; the plans of a repeat rest on the same measurements, up \
-             to {unmeasured} of their legs on the model alone",
+            "repeats: {}, the paper has 20; the plans of a repeat rest on the same measurements, \
+             up to {unmeasured} of their legs on the model alone",
             repeats.len()
         ),
         "algorithms with the same plan share its transfers".to_owned(),

@@ -113,7 +113,13 @@ impl Work<'_> {
         let (sites, regions) = (&scenario.sites, &scenario.regions);
         let per_connection = scenario.relay.per_connection;
         let mut knowledge = Knowledge::new(sites, regions, per_connection, prober.rtts()?);
-        choose::choose(scenario, &algorithms(), &mut knowledge, &prober, &options.stop)
+        choose::choose(
+            (scenario, self.volume()),
+            &algorithms(),
+            &mut knowledge,
+            &prober,
+            &options.stop,
+        )
     }
 
     fn volume(&self) -> Bytes {
