@@ -69,7 +69,7 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let is_carried = report.flows.iter().all(|flow| flow.sha256_ok);
     if is_carried && !report.valid && !args.strict {
         output::note(
-            "warning: the machine was too busy for exact figures; all bytes were carried \
+            "warning: the run is invalid, its figures may be wrong; all bytes were carried \
              (`--strict` makes this exit code 3)",
         );
     }

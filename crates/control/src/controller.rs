@@ -140,10 +140,8 @@ impl Controller {
 
     /// Returns the part of a day's budget that is reserved for packet flows, which the problem's
     /// budget is without.
-    ///
-    /// # Errors
-    /// As [`Controller::problem`].
-    pub fn reserved_of(state: &State, now: Timestamp) -> Result<Money, Refusal> {
+    #[must_use]
+    pub fn reserved_of(state: &State, now: Timestamp) -> Money {
         planning::reserved(state, now)
     }
 

@@ -120,7 +120,7 @@ fn known_or_new(
         None if draft.now() > invite.expires_unix_ms => {
             Err(Refusal::Forbidden("the invite has expired".to_owned()))
         }
-        None => Ok(Host {
+        None => check_role(&draft.state.settings.terms, &invite.role).map(|()| Host {
             id: new_name(draft, &invite.role.site()),
             role: invite.role.clone(),
             identity: *identity,
@@ -155,7 +155,7 @@ fn described(role: &Role) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Event;
+    use crate::event::{Event, SettingsRequest};
     use crate::testing::{Bench, gateway, identity, relay};
 
     #[test]
@@ -187,6 +187,25 @@ mod tests {
         bench.join(1, gateway("office"));
         let second = bench.invite(gateway("office"));
         assert!(matches!(bench.refusal(Bench::request(1, second)), Refusal::Conflict(_)));
+    }
+
+    #[test]
+    fn invites_for_a_relay_type_that_is_not_known_any_more_are_refused() {
+        let mut bench = Bench::new();
+        let set = |terms: &str| {
+            let terms = Some(toml::from_str(terms).unwrap());
+            Event::ChangeSettings(SettingsRequest { terms, ..SettingsRequest::default() })
+        };
+        bench.event(set("[relay_types.rack]\nusd_per_day = 1\ncapacity = \"1 Gbit/s\"\n"));
+        let region = "gcp:us-east1".parse().unwrap();
+        let secret = bench.invite(Role::Relay { region, relay_type: "rack".parse().unwrap() });
+        // The invite has expired, then the clock is put back.
+        bench.now += 60_001;
+        bench.event(set(""));
+        bench.now -= 60_001;
+        let refusal = bench.refusal(Bench::request(1, secret));
+        assert!(refusal.to_string().contains("no relay type `rack`"), "{refusal}");
+        assert!(bench.state().hosts.is_empty());
     }
 
     #[test]

@@ -204,6 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn machines_cost_by_new_terms_from_when_they_are_set() {
+        let mut bench = Bench::in_service();
+        let spent = |bench: &Bench| {
+            bench.state().spent.values().map(|spent| spent.of_machines().as_usd()).sum::<f64>()
+        };
+        bench.event(Event::Tick);
+        let before = spent(&bench);
+        // Two relays, for a tenth of a dollar a second each.
+        let text = "[relay_types.standard]\nusd_per_day = 8640\ncapacity = \"1 Gbit/s\"\n";
+        let terms = Some(toml::from_str(text).unwrap());
+        bench.now += 50_000;
+        bench.event(Event::ChangeSettings(SettingsRequest { terms, ..SettingsRequest::default() }));
+        assert!(spent(&bench) - before < 0.01, "the time before costs what it did");
+        let before = spent(&bench);
+        bench.pass(120);
+        let cost = spent(&bench) - before;
+        assert!((12.0..=24.1).contains(&cost), "{cost}");
+    }
+
+    #[test]
     fn machines_are_counted_while_relays_are_to_run() {
         let mut bench = Bench::in_service();
         let day = bench.now / DAY_MS;

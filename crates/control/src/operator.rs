@@ -12,10 +12,11 @@ use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
 use crate::event::{Answer, Keys, Refusal, SettingsRequest};
 use crate::jumpstart;
+use crate::money;
 use crate::packet_flow::PacketFlowRecord;
 use crate::prices;
 use crate::proxies::Proxies;
-use crate::record::{FlowRecord, Host, Mode, Record, Role, Settings, Spent};
+use crate::record::{FlowRecord, Host, InviteRecord, Mode, Record, Role, Settings, Spent};
 use crate::state::State;
 use crate::terms::Terms;
 
@@ -210,6 +211,10 @@ pub(crate) fn change_settings(
         request.jumpstart.as_ref().map(|request| jumpstart::changed(&draft.state, request));
     let jumpstart = jumpstart.transpose()?;
     let has_jumpstart = jumpstart.is_some();
+    if request.terms.is_some() {
+        // Until now machines cost what they did.
+        money::meter(draft);
+    }
     let known = draft.state.settings.clone();
     draft.push(Record::Settings(Settings {
         budget_usd_per_day: budget_usd_per_day.unwrap_or(known.budget_usd_per_day),
@@ -254,11 +259,16 @@ pub(crate) fn change_settings(
     Ok(Answer::Done)
 }
 
-/// Refuses terms that lack the relay type of a host.
+/// Refuses terms that lack the relay type of a host, or of an invite that a host may still use.
 fn check_terms(draft: &Draft, terms: &Terms) -> Result<(), Refusal> {
+    let now = draft.now();
     let trusted = draft.state.hosts.values().filter(|host| host.is_trusted);
-    for host in trusted {
-        if let Role::Relay { relay_type, .. } = &host.role {
+    let is_open =
+        |invite: &&InviteRecord| invite.used_by.is_none() && now <= invite.expires_unix_ms;
+    let invited = draft.state.invites.values().filter(is_open);
+    let roles = trusted.map(|host| &host.role).chain(invited.map(|invite| &invite.role));
+    for role in roles {
+        if let Role::Relay { relay_type, .. } = role {
             prices::relay_type(terms, relay_type)?;
         }
     }
@@ -349,9 +359,12 @@ mod tests {
         let relay_host = |bench: &Bench| bench.state().relay_hosts(bench.now).next().cloned();
         let hour = prices::machine(&terms, &relay_host(&bench).unwrap(), 3_600_000);
         assert_eq!(hour, usd(1.0));
-        // A type of a host stays.
+        // A type of a host, or of an open invite, stays.
         let relay_type = "rack".parse().unwrap();
-        bench.join(4, Role::Relay { region, relay_type });
+        let secret = bench.invite(Role::Relay { region, relay_type });
+        let refusal = bench.refusal(set(&Terms::default()));
+        assert!(refusal.to_string().contains("no relay type `rack`"), "{refusal}");
+        bench.event(Bench::request(4, secret));
         let refusal = bench.refusal(set(&Terms::default()));
         assert!(refusal.to_string().contains("no relay type `rack`"), "{refusal}");
         assert_eq!(bench.state().settings.terms, terms);

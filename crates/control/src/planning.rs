@@ -46,7 +46,7 @@ pub(crate) fn supposed(
     change: impl FnOnce(&mut Inputs) -> Result<(), Refusal>,
 ) -> Result<Problem, Refusal> {
     let now = unix_ms(time);
-    let mut inputs = inputs_now(state, time, is_used)?;
+    let mut inputs = inputs_now(state, time, is_used);
     change(&mut inputs)?;
     if state.packet_flows.is_empty() {
         check_flows(state.flows.len(), &inputs)?;
@@ -59,8 +59,8 @@ pub(crate) fn supposed(
 }
 
 /// Returns the part of a day's budget that is reserved for packet flows now.
-pub(crate) fn reserved(state: &State, time: Timestamp) -> Result<Money, Refusal> {
-    Ok(reserved_of(state, unix_ms(time), &inputs_now(state, time, |_| true)?))
+pub(crate) fn reserved(state: &State, time: Timestamp) -> Money {
+    reserved_of(state, unix_ms(time), &inputs_now(state, time, |_| true))
 }
 
 fn reserved_of(state: &State, now: u64, inputs: &Inputs) -> Money {
@@ -71,11 +71,7 @@ fn reserved_of(state: &State, now: u64, inputs: &Inputs) -> Money {
 }
 
 /// Returns the inputs of the planner now, with those of the relay hosts that are to be used.
-fn inputs_now(
-    state: &State,
-    time: Timestamp,
-    is_used: impl Fn(&Host) -> bool,
-) -> Result<Inputs, Refusal> {
+fn inputs_now(state: &State, time: Timestamp, is_used: impl Fn(&Host) -> bool) -> Inputs {
     let flows: Vec<&FlowRecord> = state.flows.values().collect();
     let hosts = state.relay_hosts(unix_ms(time)).filter(|host| is_used(host));
     inputs(state, time, hosts, &flows)
@@ -98,38 +94,40 @@ pub(crate) fn problem_of<'a>(
     relay_hosts: impl Iterator<Item = &'a Host>,
     declared: &[&FlowRecord],
 ) -> Result<Problem, Refusal> {
-    let inputs = inputs(state, time, relay_hosts, declared)?;
+    let inputs = inputs(state, time, relay_hosts, declared);
     check_flows(declared.len(), &inputs)?;
     Problem::new(inputs).map_err(|error| Refusal::Conflict(error.to_string()))
 }
 
+/// Returns the inputs of the planner, without relay hosts of a type that is not known any more.
 fn inputs<'a>(
     state: &State,
     time: Timestamp,
     relay_hosts: impl Iterator<Item = &'a Host>,
     declared: &[&FlowRecord],
-) -> Result<Inputs, Refusal> {
-    let now = unix_ms(time);
+) -> Inputs {
+    let (now, terms) = (unix_ms(time), &state.settings.terms);
+    let mut types: BTreeMap<RelayTypeId, RelayType> = BTreeMap::new();
     let mut most: BTreeMap<(RegionId, RelayTypeId), usize> = BTreeMap::new();
     for host in relay_hosts {
-        if let Role::Relay { region, relay_type } = &host.role {
+        if let Role::Relay { region, relay_type } = &host.role
+            && let Ok(known) = prices::relay_type(terms, relay_type)
+        {
+            types.insert(relay_type.clone(), known);
             *most.entry((region.clone(), relay_type.clone())).or_default() += 1;
         }
     }
     let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
-    let types: BTreeSet<RelayTypeId> = most.keys().map(|(_, id)| id.clone()).collect();
-    let terms = &state.settings.terms;
-    let mut relay_types: Vec<RelayType> =
-        types.iter().map(|id| prices::relay_type(terms, id)).collect::<Result<_, _>>()?;
-    if relay_types.is_empty() {
-        relay_types.push(RelayType::cloudpilot());
-    }
-    for pair in regions.iter().flat_map(|region| types.iter().map(move |id| (region, id))) {
+    for pair in regions.iter().flat_map(|region| types.keys().map(move |id| (region, id))) {
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
     let legs = knowledge::legs(&knowledge::current(state, now), &regions);
     let flows = flows(state, now, declared, &legs);
-    Ok(Inputs {
+    let mut relay_types: Vec<RelayType> = types.into_values().collect();
+    if relay_types.is_empty() {
+        relay_types.push(RelayType::cloudpilot());
+    }
+    Inputs {
         flows,
         regions: regions.into_iter().collect(),
         relay_types,
@@ -146,7 +144,7 @@ fn inputs<'a>(
         start_up: StartUp::default(),
         objective: Objective::TotalFct,
         running: Running::default(),
-    })
+    }
 }
 
 /// Returns the hosts that each flow passes now; none for a flow that goes direct, be it by plan,
@@ -185,7 +183,7 @@ pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal>
     }
     let mut packets = PlannedPackets::default();
     if !draft.state.packet_flows.is_empty() {
-        let inputs = inputs_now(&draft.state, draft.time, |_| true)?;
+        let inputs = inputs_now(&draft.state, draft.time, |_| true);
         packets = packets::plan(&draft.state, now, &inputs, Some(plan));
     }
     let hosts = hosts(&draft.state, now, plan, &packets.plan)?;
@@ -415,6 +413,8 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
 mod tests {
     use super::*;
     use crate::event::{Event, SettingsRequest};
+    use crate::record::Settings;
+    use crate::terms::Terms;
     use crate::testing::{Bench, flow, gateway, host, relay};
 
     #[test]
@@ -451,6 +451,28 @@ mod tests {
         assert_eq!(restarted.problem(bench.time()).unwrap().inputs().regions.len(), 2);
         bench.now += 3_600_000;
         assert_eq!(regions(&bench).len(), 2);
+    }
+
+    #[test]
+    fn hosts_of_a_type_that_is_not_known_any_more_are_left_out() {
+        let mut bench = Bench::in_service();
+        let terms: Terms =
+            toml::from_str("[relay_types.rack]\nusd_per_day = 0\ncapacity = \"9 Gbit/s\"\n")
+                .unwrap();
+        let settings = bench.state().settings.clone();
+        bench.controller.apply(Record::Settings(Settings { terms, ..settings.clone() }));
+        let region = RegionId::new("gcp:us-east1").unwrap();
+        bench.join(4, Role::Relay { region, relay_type: RelayTypeId::new("rack").unwrap() });
+        bench.pass(1);
+        let offered = |bench: &Bench| {
+            let problem = bench.controller.problem(bench.time()).unwrap();
+            (problem.inputs().regions.len(), problem.inputs().relay_types.len())
+        };
+        assert_eq!(offered(&bench), (3, 2));
+        // As a catalogue without it would.
+        bench.controller.apply(Record::Settings(settings));
+        assert_eq!(offered(&bench), (2, 1));
+        bench.plan();
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn front_of(planner: &Planner, state: &State) -> Result<Front, Refusal> {
     let present = Present::new(state, now, &problem).worth;
     let budget = state.settings.budget_usd_per_day;
     let solve = |problem: &_| planner.solve(problem, ALL_PLANS / MOST_PLANS);
-    let reserved = Controller::reserved_of(state, now)?;
+    let reserved = Controller::reserved_of(state, now);
     let of_streams = budget.checked_sub(reserved).unwrap_or_default();
     let mut points = front::points(problem, of_streams, solve).map_err(Refusal::Conflict)?;
     points.iter_mut().for_each(|point| {

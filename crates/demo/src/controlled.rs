@@ -56,12 +56,13 @@ pub fn reported(client: &Client) -> Result<usize, ClientError> {
 
 /// The running controller and its agents, which end when this is dropped.
 pub(crate) struct Controlled<'a> {
-    context: &'a LabContext,
+    /// The lab that it runs on.
+    pub(crate) context: &'a LabContext,
     /// Asks the controller.
     pub(crate) client: Client,
+    // Dropped before the agents: it need not hear of their end.
+    _serving: Serving,
     agents: Agents,
-    stopper: Stopper,
-    server: Option<JoinHandle<Result<(), ControllerError>>>,
     // Dropped last: the programs of the agents end with it.
     _programs: PidNamespace,
 }
@@ -92,12 +93,13 @@ impl<'a> Controlled<'a> {
         let programs = PidNamespace::create().map_err(tradewind_lab::LabError::from);
         let programs = programs.map_err(ProcessError::from)?;
         let on = OnHosts::Own { lab: &context.lab, programs: &programs };
-        let server = Some(std::thread::spawn(move || server.run()));
+        let thread = Some(std::thread::spawn(move || server.run()));
+        let serving = Serving { stopper, thread };
         let invite = |role: &Role| invite(&client, role).map_err(DemoError::from);
         let folders = place.join("agents");
         let program = context.program.as_path();
         let agents = Agents::start(&on, hosts, (program, &folders), identity, invite)?;
-        let mut overlay = Self { context, client, agents, stopper, server, _programs: programs };
+        let mut overlay = Self { context, client, _serving: serving, agents, _programs: programs };
         overlay.wait("reports of all agents", LONGEST_START, |it| {
             let count = reported(&it.client)?;
             done(count as u64);
@@ -119,7 +121,11 @@ impl<'a> Controlled<'a> {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), DemoError> {
+    /// Checks that the run goes on and every agent runs.
+    ///
+    /// # Errors
+    /// When the run is stopped, or an agent ended.
+    pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         self.context.stop.check()?;
         self.agents.ended().into_iter().next().map_or(Ok(()), |reason| Err(reason.into()))
     }
@@ -148,12 +154,18 @@ impl<'a> Controlled<'a> {
     }
 }
 
-impl Drop for Controlled<'_> {
+/// The thread of a controller, which ends when this is dropped.
+struct Serving {
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<(), ControllerError>>>,
+}
+
+impl Drop for Serving {
     fn drop(&mut self) {
         self.stopper.stop();
-        if let Some(server) = self.server.take() {
+        if let Some(thread) = self.thread.take() {
             // A failure of its end has no bearing on what was carried.
-            let _ = server.join();
+            let _ = thread.join();
         }
     }
 }

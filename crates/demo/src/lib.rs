@@ -5,6 +5,7 @@
 //! | [`scenario`] | flows, candidate regions, prices and the topology's name |
 //! | [`controlled`] | a controller in this process, with agents on the lab's hosts |
 //! | `looped` | its loop: declare, measure, plan, put into effect |
+//! | `taken` | checks that transfers took their paths, by what gateways told |
 //! | [`processes`] | processes on the lab's hosts, and transfers between them |
 //! | [`transfers`], [`lanes`] | transfers with their validity, and which run at once |
 //! | [`mod@report`] | the result as data, table and page |
@@ -26,6 +27,7 @@ pub mod overlay;
 pub mod processes;
 pub mod report;
 pub mod scenario;
+mod taken;
 pub mod transfers;
 
 use std::path::PathBuf;
@@ -93,7 +95,9 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
     let transfers = plan.transfers(volume)?;
-    let carried = carry_all(&context, &transfers, repeats_until, &mut watch)?;
+    let mut carried = carry_all(&mut overlay, &transfers, repeats_until, &mut watch)?;
+    watch.begin("check which paths they took", 1);
+    taken::check(&mut overlay, &plan, &mut carried)?;
     drop(overlay);
     let steps = watch.end();
     Ok(report(options, &topology, &plan, (&transfers, &carried), steps))
@@ -130,7 +134,7 @@ pub fn host_of(site: &SiteId) -> HostId {
 }
 
 fn carry_all(
-    context: &LabContext,
+    overlay: &mut Controlled<'_>,
     transfers: &[Transfer],
     repeats_until: Instant,
     watch: &mut StepWatch<'_>,
@@ -145,7 +149,8 @@ fn carry_all(
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
-        carriage.add(transfers::carry(context, &mine, repeats_until, done)?);
+        carriage.add(transfers::carry(overlay.context, &mine, repeats_until, done)?);
+        overlay.check()?;
     }
     Ok(carriage)
 }

@@ -33,7 +33,7 @@ const TO_MEASURE: Duration = Duration::from_secs(60);
 /// Time after which no rate test is under way when none is begun any more. Chosen: the longest test
 /// with its report.
 const LAST_RATES: Duration = Duration::from_secs(16);
-/// Longest wait until a plan is in effect. Chosen: it takes five seconds.
+/// Longest wait until all hosts run what they should. Chosen: it takes five seconds.
 const TO_APPLY: Duration = Duration::from_secs(60);
 
 /// The bounds on a run's time.
@@ -147,14 +147,25 @@ pub(crate) fn plan(
     if let Some(span) = effort.rate_tests {
         await_rates(overlay, span)?;
     }
-    let view: PlanView = overlay.client.post("/v1/plans", &())?;
+    let view = make_plan(overlay)?;
     let settings: SettingsView = overlay.client.get("/v1/settings")?;
     Ok(Planned { record: view.record, terms: settings.terms })
 }
 
+/// Has the controller plan once all hosts are well: a plan leaves out those that are not.
+fn make_plan(overlay: &mut Controlled<'_>) -> Result<PlanView, DemoError> {
+    overlay.wait("all hosts well", TO_APPLY, |it| Ok(are_well(&it.client)?.then_some(())))?;
+    Ok(overlay.client.post("/v1/plans", &())?)
+}
+
+fn are_well(client: &Client) -> Result<bool, DemoError> {
+    let hosts: Hosts = client.get("/v1/hosts")?;
+    Ok(hosts.hosts.iter().all(|host| host.state == HostState::Well))
+}
+
 /// Lets the controller test rates for `span`, then ends that: tests would disturb the transfers.
 fn await_rates(overlay: &mut Controlled<'_>, span: Duration) -> Result<(), DemoError> {
-    let _: PlanView = overlay.client.post("/v1/plans", &())?;
+    make_plan(overlay)?;
     overlay.pass(span)?;
     let tests_share = Some(Ratio::ZERO);
     set(&overlay.client, &SettingsRequest { tests_share, ..SettingsRequest::default() })?;
@@ -170,10 +181,8 @@ pub(crate) fn apply(overlay: &mut Controlled<'_>, plan: &Planned) -> Result<(), 
     overlay.client.act(&format!("/v1/plans/{number}/apply"))?;
     overlay.wait("the plan in effect", TO_APPLY, |it| {
         let status: Status = it.client.get("/v1/status")?;
-        let hosts: Hosts = it.client.get("/v1/hosts")?;
-        let are_well = hosts.hosts.iter().all(|host| host.state == HostState::Well);
         let is_in_effect = status.plan == Some(number) && status.step == Step::Done;
-        Ok((is_in_effect && are_well).then_some(()))
+        Ok((is_in_effect && are_well(&it.client)?).then_some(()))
     })
 }
 

@@ -81,7 +81,9 @@ pub struct Outcome {
     pub fct: Duration,
     /// `true` when the content arrived unchanged.
     pub sha256_ok: bool,
-    /// The reasons of the lab's validity record against it.
+    /// The number of times that it was carried, this one included.
+    pub attempts: usize,
+    /// The reasons against it: of the lab's validity record, or that it took another path.
     pub reasons: Vec<String>,
 }
 
@@ -103,7 +105,12 @@ impl Carriage {
         self.outcomes.get(&(flow, kind))
     }
 
-    /// Returns every bound that the lab broke, with the flow.
+    /// Returns the outcome of a flow's transfer, to be changed.
+    pub(crate) fn outcome_mut(&mut self, flow: usize, kind: PathKind) -> Option<&mut Outcome> {
+        self.outcomes.get_mut(&(flow, kind))
+    }
+
+    /// Returns every reason against a transfer, with the flow.
     #[must_use]
     pub fn invalid_because(&self) -> Vec<String> {
         let of = |((_, kind), outcome): (&(usize, PathKind), &Outcome)| {
@@ -138,6 +145,7 @@ pub fn carry(
         let may_repeat = attempt < TRIES && Instant::now() < repeats_until;
         let mut again = Vec::new();
         for ((index, transfer), mut outcome) in group.iter().zip(&members).zip(outcomes) {
+            outcome.attempts = attempt;
             outcome.reasons = record.reasons_over(&transfer.hosts, outcome.fct);
             if may_repeat && !outcome.reasons.is_empty() {
                 again.push(*index);
@@ -211,6 +219,7 @@ fn carry_one(
             name: transfer.name.clone(),
             fct: carried.fct,
             sha256_ok: carried.sha256_ok,
+            attempts: 1,
             reasons: Vec::new(),
         }),
     }

@@ -25,10 +25,10 @@ pub struct DemoReport {
     pub seed: u64,
     /// The run's assumptions and shortenings, a sentence each.
     pub assumptions: Vec<String>,
-    /// `true` when the lab kept time throughout; otherwise [`DemoReport::invalid_because`] has the
-    /// reasons.
+    /// `true` when the lab kept time throughout and flows took their paths; otherwise
+    /// [`DemoReport::invalid_because`] has the reasons.
     pub valid: bool,
-    /// Broken bounds of the validity record, a sentence each.
+    /// Broken bounds of the validity record, and flows that took other paths, a sentence each.
     pub invalid_because: Vec<String>,
     /// The flows.
     pub flows: Vec<FlowResult>,
@@ -81,7 +81,7 @@ pub struct FlowResult {
     /// `true` when the SHA-256 of the received data equals that of the sent data, in both
     /// transfers.
     pub sha256_ok: bool,
-    /// `true` when the lab kept time during both transfers.
+    /// `true` when the lab kept time during both transfers, and the latter took its path.
     pub valid: bool,
 }
 
