@@ -15,6 +15,7 @@
 //! | `data/NAME.ready` | what a process prints when it is ready |
 //! | `data/learners/NAME.sock` | the control socket of a process's learner of initial windows |
 //! | `data/sessions.sock` | the socket that gateways log their sessions to |
+//! | `data/starter.sock` | the socket at which processes ask for their successors |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -39,6 +40,8 @@ use tradewind_units::HostId;
 
 use crate::AgentError;
 
+/// The socket at which processes ask for their successors, in their working directory.
+pub(crate) const STARTER_SOCKET: &str = "starter.sock";
 /// Longest file that is read, in MiB. Chosen: twice the longest message.
 const LONGEST_MIB: u64 = 32;
 /// Most bytes of a key's file. Chosen: several times what one takes.
@@ -332,11 +335,11 @@ impl Home {
         Ok(())
     }
 
-    /// Removes all files of processes except `kept`, the identity and the socket of sessions.
+    /// Removes all files of processes except `kept`, the identity and the agent's sockets.
     pub fn remove_others(&self, kept: &BTreeSet<String>) {
         for entry in fs::read_dir(self.data()).into_iter().flatten().flatten() {
             let is_kept = entry.file_name().to_str().is_some_and(|name| {
-                [DATA_KEY, SESSIONS_SOCKET].contains(&name)
+                [DATA_KEY, SESSIONS_SOCKET, STARTER_SOCKET].contains(&name)
                     || kept.contains(name)
                     || name.contains(".new-")
             });

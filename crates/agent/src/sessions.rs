@@ -339,7 +339,8 @@ impl Sessions {
         let reads = self.reader.as_ref().is_some_and(|reader| !reader.is_finished());
         let Some(sender) = self.sender.as_deref().filter(|_| !reads) else { return Ok(()) };
         let path = data.join(SESSIONS_SOCKET);
-        let socket = bind(&path, sender).map_err(|error| AgentError::file(&path, error))?;
+        let bound = place(&path, sender, |path| UnixDatagram::bind(path));
+        let socket = bound.map_err(|error| AgentError::file(&path, error))?;
         let reader = tokio::spawn(read(socket, Arc::clone(&self.tallies)));
         self.reader = Some(reader.abort_handle());
         Ok(())
@@ -419,17 +420,28 @@ pub(crate) fn account_of(user: &str) -> io::Result<Option<Account>> {
     Ok(account.filter(|account| account.out_of_reach().is_none()))
 }
 
-/// Binds the socket in place of one from before. Where root runs this, `sender` may send, as which
-/// processes go on that root starts.
-fn bind(path: &Path, sender: &str) -> io::Result<UnixDatagram> {
+/// Returns the user as which a process goes on that root starts.
+pub(crate) fn run_as(process: &Process) -> String {
+    let table: toml::Table = process.config.parse().unwrap_or_default();
+    let named = table.get("run_as").and_then(toml::Value::as_str);
+    named.unwrap_or(DEFAULT_USER).to_owned()
+}
+
+/// Places a socket at `path`, instead of one from before. Where root runs this, `user` may send to
+/// it, as which processes go on that root starts.
+pub(crate) fn place<S>(
+    path: &Path,
+    user: &str,
+    bind: impl FnOnce(&Path) -> io::Result<S>,
+) -> io::Result<S> {
     // Processes that look for the name meanwhile find the old socket or the new one.
     let mut new = path.to_owned().into_os_string();
     new.push(format!(".new-{}", std::process::id()));
     let new = PathBuf::from(new);
     let _none = fs::remove_file(&new);
-    let socket = UnixDatagram::bind(&new)?;
+    let socket = bind(&new)?;
     let mut mode = 0o600;
-    if let Some(account) = account_of(sender)? {
+    if let Some(account) = account_of(user)? {
         chown(&new, Some(account.user_id()), None)?;
         // A process that stays root may lack the right to pass over permissions.
         mode = 0o660;
@@ -716,8 +728,8 @@ mod tests {
         let _none = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
         let path = folder.join(SESSIONS_SOCKET);
-        let old = bind(&path, "nobody").unwrap();
-        let new = bind(&path, "nobody").unwrap();
+        let [old, new] =
+            [(); 2].map(|()| place(&path, "nobody", |at| UnixDatagram::bind(at)).unwrap());
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert!(mode == 0o600 || is_root() && mode == 0o660, "{mode:o}");
         let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();

@@ -3,27 +3,32 @@
 //! They are no part of the agent: an agent that ends leaves them running, and the next one finds
 //! them by their arguments, which name the configuration file in its folder. Their standard output,
 //! with the ready line, goes to a file for the same reason.
+//!
+//! A process that is told to start its successor asks for it here ([`Starter`]), so that the
+//! successor can have rights that the process has given up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde::Deserialize;
 use tradewind_config::Kind;
 use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus};
+use tradewind_net::handover::starter::{STARTER, Starter};
 use tradewind_net::processes::{self, Running};
 use tradewind_node::{GATEWAY_LIVE_KEYS, RELAY_LIVE_KEYS};
 use tradewind_stream::process::reload;
 use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
-use crate::home::{Change, Draining, Due};
+use crate::home::{Change, Draining, Due, STARTER_SOCKET};
 use crate::open_sessions::Metrics;
+use crate::sessions::{place, run_as};
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -58,6 +63,8 @@ pub struct Supervisor {
     children: Vec<Child>,
     /// The files of the document in the working directory.
     files: BTreeSet<String>,
+    /// Answers processes that ask for their successors, from the first document on.
+    starter: Option<Starter>,
 }
 
 /// A process of the document.
@@ -74,6 +81,8 @@ struct Unit {
     due: Due,
     /// The end of the wait for its successor, while one starts.
     upgrading: Option<Instant>,
+    /// The successor that is not ready yet, if it was started here.
+    successor: Option<u32>,
     failure: Option<String>,
     metrics: Option<Metrics>,
     /// Its open sessions when it was asked last.
@@ -106,7 +115,8 @@ impl Supervisor {
     pub fn new(home: Home, program: PathBuf) -> Result<Self, AgentError> {
         let (draining, kept_due) = (home.draining()?, home.due()?);
         let (units, children, files) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
-        Ok(Self { home, program, units, draining, kept_due, children, files })
+        let starter = None;
+        Ok(Self { home, program, units, draining, kept_due, children, files, starter })
     }
 
     /// Puts a document into effect that the ceiling allows: tells processes to end that are no
@@ -137,11 +147,61 @@ impl Supervisor {
                 unit.next_start = now;
             }
         }
+        self.listen_for_requests(document);
         // Before the files, so that none is new without its signal.
         self.keep_due()?;
         document.processes.iter().try_for_each(|process| self.home.write_process(process))?;
         self.tidy();
         Ok(())
+    }
+
+    /// Listens for processes that ask for their successors. They start them themselves where there
+    /// is no socket.
+    fn listen_for_requests(&mut self, document: &Document) {
+        let user = document.processes.iter().map(run_as).next();
+        if let Some(user) = user.filter(|_| self.starter.is_none()) {
+            let path = self.home.data().join(STARTER_SOCKET);
+            match place(&path, &user, Starter::bind) {
+                Ok(starter) => self.starter = Some(starter),
+                Err(error) => tracing::warn!("{STARTER_SOCKET}: {error}"),
+            }
+        }
+    }
+
+    /// Starts the successors that processes ask for which were told to start them, and no others: a
+    /// process that others have taken over gets none.
+    fn start_successors(&mut self) {
+        for request in self.starter.iter().flat_map(Starter::requests) {
+            let asks = |(_, unit): &(&String, &mut Unit)| {
+                let is_it = |running: Running| running.process == request.process();
+                unit.upgrading.is_some() && unit.running.is_some_and(is_it)
+            };
+            let Some((name, unit)) = self.units.iter_mut().find(asks) else { continue };
+            let started =
+                command(&self.home, &self.program, (name, unit.kind)).and_then(|mut command| {
+                    let started = request.start(&mut command);
+                    started.map_err(|error| AgentError::file(&self.program, error))
+                });
+            match started {
+                Ok(child) => {
+                    tracing::info!("process `{name}` has its successor started: {}", child.id());
+                    unit.successor = Some(child.id());
+                    self.children.push(child);
+                }
+                Err(error) => tracing::warn!("successor of process `{name}`: {error}"),
+            }
+        }
+    }
+
+    /// Kills the successors that were not ready in time: nobody waits for them any more.
+    fn kill_late_successors(&mut self, now: Instant) {
+        let is_late = |unit: &&mut Unit| unit.upgrading.is_some_and(|until| until <= now);
+        for late in self.units.values_mut().filter(is_late).filter_map(|unit| unit.successor.take())
+        {
+            let child = self.children.iter_mut().find(|child| child.id() == late);
+            // It may have ended by itself.
+            let _gone = child.map(Child::kill);
+        }
     }
 
     /// Keeps the signals that are due, for the next agent.
@@ -211,14 +271,9 @@ impl Supervisor {
     /// Returns the running processes of this name and kind, the oldest first, without those that
     /// were told to end.
     fn find(&self, name: &str, kind: Kind) -> Vec<Running> {
-        let mut found = processes::with_arguments(&self.arguments(name, kind));
+        let mut found = processes::with_arguments(&arguments(&self.home, name, kind));
         found.retain(|running| self.draining.iter().all(|other| other.running() != *running));
         found
-    }
-
-    fn arguments(&self, name: &str, kind: Kind) -> [OsString; 4] {
-        let command = if kind == Kind::Relay { "relay" } else { "gateway" };
-        [command.into(), "--config".into(), self.home.config(name).into(), "--watch".into()]
     }
 
     /// Looks after the processes: starts those that do not run, finds successors, sends the signals
@@ -236,6 +291,8 @@ impl Supervisor {
                 self.tidy();
             }
         }
+        self.start_successors();
+        self.kill_late_successors(now);
         for name in self.units.keys().cloned().collect::<Vec<_>>() {
             let Some(mut unit) = self.units.remove(&name) else { continue };
             self.look_after(&name, &mut unit, &ended, now);
@@ -298,7 +355,8 @@ impl Supervisor {
             unit.begun = now;
             return;
         }
-        (unit.lines, unit.due, unit.upgrading) = (0, Due::Nothing, None);
+        (unit.lines, unit.due) = (0, Due::Nothing);
+        (unit.upgrading, unit.successor) = (None, None);
         unit.listen.clear();
         unit.learner = None;
         unit.begun = now;
@@ -320,18 +378,8 @@ impl Supervisor {
 
     fn start(&self, name: &str, kind: Kind) -> Result<Child, AgentError> {
         let ready = self.home.ready(name);
-        let fail = |error| AgentError::file(&ready, error);
-        drop(File::create(&ready).map_err(fail)?);
-        // Its successors print to the same file.
-        let out = File::options().append(true).open(&ready).map_err(fail)?;
-        let mut command = Command::new(&self.program);
-        command.args(self.arguments(name, kind)).current_dir(self.home.data());
-        command.stdin(Stdio::null()).stdout(out);
-        for variable in NOT_INHERITED {
-            command.env_remove(variable);
-        }
-        // The terminal's signals are for the agent alone.
-        command.process_group(0);
+        drop(File::create(&ready).map_err(|error| AgentError::file(&ready, error))?);
+        let mut command = command(&self.home, &self.program, (name, kind))?;
         command.spawn().map_err(|error| AgentError::file(&self.program, error))
     }
 
@@ -353,7 +401,7 @@ impl Supervisor {
             (unit.listen, unit.learner) = (listen, jumpstart);
         }
         if is_of_successor {
-            unit.upgrading = None;
+            (unit.upgrading, unit.successor) = (None, None);
             unit.running = self.find(name, unit.kind).pop().or(unit.running);
         }
     }
@@ -414,6 +462,7 @@ impl Unit {
             learner: None,
             due: Due::Nothing,
             upgrading: None,
+            successor: None,
             failure: None,
             metrics: None,
             sessions: None,
@@ -466,6 +515,30 @@ impl Unit {
         // It has ended, which the next look finds.
         drop(sent);
     }
+}
+
+/// Returns the arguments of a process, by which it is found as well.
+fn arguments(home: &Home, name: &str, kind: Kind) -> [OsString; 4] {
+    let command = if kind == Kind::Relay { "relay" } else { "gateway" };
+    [command.into(), "--config".into(), home.config(name).into(), "--watch".into()]
+}
+
+/// Returns the command that starts a process, or its successor.
+fn command(home: &Home, program: &Path, (name, kind): (&str, Kind)) -> Result<Command, AgentError> {
+    let ready = home.ready(name);
+    // Its successors print to the same file.
+    let out = File::options().append(true).open(&ready);
+    let out = out.map_err(|error| AgentError::file(&ready, error))?;
+    let mut command = Command::new(program);
+    command.args(arguments(home, name, kind)).current_dir(home.data());
+    command.env(STARTER, home.data().join(STARTER_SOCKET));
+    command.stdin(Stdio::null()).stdout(out);
+    for variable in NOT_INHERITED {
+        command.env_remove(variable);
+    }
+    // The terminal's signals are for the agent alone.
+    command.process_group(0);
+    Ok(command)
 }
 
 /// Returns the signal that a change takes. A changed configuration is found by the process itself.

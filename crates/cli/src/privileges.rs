@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context as _;
-use tradewind_net::handover::{self, Program};
+use tradewind_net::handover::Program;
 use tradewind_net::privileges::{
     Account, Capability, DEFAULT_USER, become_user, is_root, keep_only,
 };
@@ -101,7 +101,8 @@ impl RetainedRights<'_> {
         let mut lacking = keep_only(self.capabilities)?;
         // Workers can use another capability.
         lacking.retain(|capability| *capability != Capability::NetRaw);
-        if !handover::is_successor() {
+        // One that an agent has started has what the agent has.
+        if !sandbox::is_inherited() {
             return Ok(Vec::new());
         }
         let describe = |capability: &Capability| {

@@ -1,15 +1,18 @@
 //! Listening sockets inherited from the previous process.
 //!
 //! A successor is started with one end of a local socket, over which the listeners are passed and
-//! the two processes agree who serves.
+//! the two processes agree who serves. A process starts its successor itself, or has its
+//! [`starter`] do so, which may have rights that the process has given up.
+
+pub mod starter;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -64,30 +67,69 @@ impl Program {
         access(&self.path, AccessFlags::X_OK).is_ok()
     }
 
-    /// Starts a successor, and returns it with the socket to it.
+    /// Starts a successor, or has the starter of this process do so; returns it with the socket to
+    /// it.
     ///
     /// # Errors
     /// When the program no longer exists, or no descriptor is left.
-    pub fn start_successor(&self) -> io::Result<(Child, UnixStream)> {
+    pub fn start_successor(&self) -> io::Result<(Successor, UnixStream)> {
         let (here, there) = UnixStream::pair()?;
-        let inherited = there.as_raw_fd();
+        if let Some(process) = starter::start(&there) {
+            return Ok((Successor { process, child: None }, here));
+        }
+        // The starter may have taken the other pair and be late: whom it starts finds it closed.
+        let (here, there) = UnixStream::pair()?;
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).env(PREDECESSOR, inherited.to_string());
+        command.args(&self.arguments);
         match sandbox::bound_by() {
             Some(filters) => command.env(sandbox::BOUND_BY, filters),
             None => command.env_remove(sandbox::BOUND_BY),
         };
-        // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is
-        // open.
-        unsafe {
-            command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
-                0.. => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            });
-        }
-        let child = command.spawn()?;
-        Ok((child, here))
+        let child = spawn(&mut command, &there)?;
+        Ok((Successor { process: child.id(), child: Some(child) }, here))
     }
+}
+
+/// A successor that was started.
+#[derive(Debug)]
+pub struct Successor {
+    process: u32,
+    /// Absent if the starter of this process has started it.
+    child: Option<Child>,
+}
+
+impl Successor {
+    /// Returns its number.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.process
+    }
+
+    /// Ends it, whatever its state, and returns how it ended; `None` if that is left to its
+    /// starter. It serves in neither case, once the socket to it is closed.
+    ///
+    /// # Errors
+    /// When its status cannot be read.
+    pub fn end(self) -> io::Result<Option<ExitStatus>> {
+        let Some(mut child) = self.child else { return Ok(None) };
+        let _ended = child.kill();
+        child.wait().map(Some)
+    }
+}
+
+/// Starts the program of `command` as a successor, with `there` as its socket to the process before
+/// it.
+fn spawn(command: &mut Command, there: &impl AsFd) -> io::Result<Child> {
+    let inherited = there.as_fd().as_raw_fd();
+    command.env(PREDECESSOR, inherited.to_string());
+    // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is open.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    command.spawn()
 }
 
 /// Returns whether this process was started as the successor of another.

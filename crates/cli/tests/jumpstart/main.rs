@@ -9,6 +9,7 @@
 mod common;
 mod embedded;
 mod embedded_modes;
+mod fleet;
 mod legs;
 mod missing;
 mod paced;

@@ -1,8 +1,9 @@
 //! Upgrade of the process without a refused connection: the next one takes over the listening
 //! sockets.
 //!
-//! SIGUSR2 starts the program anew, with the same arguments. The successor reads its configuration,
-//! gets the listeners, and reports when it is ready; only then does the old process stop accepting.
+//! SIGUSR2 starts the program anew, with the same arguments; an agent starts it for a process of
+//! its own, with all rights that the agent has. The successor reads its configuration, gets the
+//! listeners, and reports when it is ready; only then does the old process stop accepting.
 //! Connections wait in the kernel's backlog meanwhile, for as long as it takes to send the table of
 //! headers seen. From then on only one process checks headers for replays: the old process, which
 //! may still read headers of connections that it accepted, asks the new one, so a header that
@@ -84,17 +85,18 @@ impl PassedSockets {
     /// Starts a successor and hands over; on an error this process goes on unchanged. Returns
     /// the successor's number.
     pub(crate) fn hand_over<S: Service>(&self, service: &S) -> io::Result<u32> {
-        let (mut child, stream) = Program::of_this_process()?.start_successor()?;
+        let (successor, stream) = Program::of_this_process()?.start_successor()?;
         match self.pass_to(&stream, service, START_LIMIT) {
-            Ok(()) => Ok(child.id()),
+            Ok(()) => Ok(successor.id()),
             Err(error) => {
                 // Whatever its state, it must not serve.
-                let _ended = child.kill();
-                let status = child.wait()?;
+                drop(stream);
+                let status = successor.end()?;
                 let why = crate::failure::plain(&error);
-                let words = match error.kind() {
-                    ErrorKind::TimedOut => format!("{why}, and was ended"),
-                    _ => format!("{why}; it ended with {status}"),
+                let words = match (error.kind(), status) {
+                    (_, None) => why,
+                    (ErrorKind::TimedOut, Some(_)) => format!("{why}, and was ended"),
+                    (_, Some(status)) => format!("{why}; it ended with {status}"),
                 };
                 Err(io::Error::new(error.kind(), words))
             }
