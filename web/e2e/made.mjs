@@ -159,7 +159,14 @@ function answers() {
     alarm_share: 0.8,
     mode: 'suggest',
     control_share: 0.02,
-    jumpstart: { is_on: true, hosts: [], sites: [], control_share: 0.05, window_max: 100 },
+    jumpstart: {
+      is_on: true,
+      hosts: [],
+      sites: [],
+      control_share: 0.05,
+      window_max: 100,
+      has_probes: false,
+    },
   };
   const planned = flows.map((flow) => ({
     id: flow.id,

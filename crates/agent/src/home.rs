@@ -9,6 +9,7 @@
 //! | `status.json` | what the agent last knew, for `tradewind agent status` |
 //! | `draining.json` | processes that were told to end |
 //! | `due.json` | processes that are still to be told of new files |
+//! | `spent.json` | what the host has sent today, where `ceiling.toml` has `spend` |
 //! | `data/` | the working directory of the processes |
 //! | `data/data.key` | the identity of relay and gateway, made here |
 //! | `data/NAME.toml`, ... | configurations and further files of the document |
@@ -29,7 +30,8 @@ use serde::{Deserialize, Serialize};
 use tradewind_control::Ceiling;
 use tradewind_control::ceiling::DATA_KEY;
 use tradewind_control::message::{
-    DocumentVersion, Process, ProcessStatus, RefusedDocument, SESSIONS_SOCKET, SignedDocument,
+    DocumentVersion, Process, ProcessStatus, RefusedDocument, SESSIONS_SOCKET, STARTER_SOCKET,
+    SignedDocument,
 };
 use tradewind_control::record::Role;
 use tradewind_grant::{IdentityKey, PublicIdentity};
@@ -39,9 +41,8 @@ use tradewind_output::file::write_whole;
 use tradewind_units::HostId;
 
 use crate::AgentError;
+use crate::spend::Spent;
 
-/// The socket at which processes ask for their successors, in their working directory.
-pub(crate) const STARTER_SOCKET: &str = "starter.sock";
 /// Longest file that is read, in MiB. Chosen: twice the longest message.
 const LONGEST_MIB: u64 = 32;
 /// Most bytes of a key's file. Chosen: several times what one takes.
@@ -293,6 +294,22 @@ impl Home {
     /// When they cannot be written.
     pub fn set_due(&self, due: &BTreeMap<String, Due>) -> Result<(), AgentError> {
         write_json(&self.0.join("due.json"), due)
+    }
+
+    /// Returns what the host has sent on the last day of which that was kept.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn spent(&self) -> Result<Spent, AgentError> {
+        read_json(&self.0.join("spent.json")).map(Option::unwrap_or_default)
+    }
+
+    /// Writes what the host has sent.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_spent(&self, spent: &Spent) -> Result<(), AgentError> {
+        write_json(&self.0.join("spent.json"), spent)
     }
 
     /// Returns the names of the processes that have a configuration here.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,7 +21,7 @@ use tradewind_control::message::{Document, LEARNERS_FOLDER, Process, learner_soc
 use tradewind_jumpstart_daemon::{Request, ask};
 use tradewind_net::privileges::DEFAULT_USER;
 use tradewind_net::processes::Running;
-use tradewind_units::Duration;
+use tradewind_units::{Duration, Segments};
 
 use crate::AgentError;
 use crate::sessions::account_of;
@@ -72,6 +73,22 @@ impl Learners {
         let Known { wanted: (_, wanted), reports } = &*lock(&self.0);
         reports.iter().filter(|report| wanted.contains_key(&report.process)).cloned().collect()
     }
+
+    /// Returns the window that connections to `address` start with now, of the destinations that
+    /// are reported; `None` if they start by default.
+    #[must_use]
+    pub fn window_to(&self, address: IpAddr) -> Option<Segments> {
+        window_to(&self.reports(), address)
+    }
+}
+
+/// Returns the window in force of the longest prefix with an address.
+fn window_to(reports: &[LearnerReport], address: IpAddr) -> Option<Segments> {
+    let address = address.to_canonical();
+    let known = reports.iter().flat_map(|report| &report.destinations);
+    let covering = known.filter(|it| it.is_in_force && it.destination.contains(&address));
+    let longest = covering.max_by_key(|it| it.destination.prefix_len())?;
+    Segments::new(longest.window_segments).ok()
 }
 
 fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
@@ -312,6 +329,18 @@ mod tests {
         assert_eq!(report.windows[0], class);
         assert_eq!(report.windows.last().unwrap().from_segments, LAST_WINDOW_CLASS);
         assert_eq!(report.run, 3 << 22 | 7);
+    }
+
+    #[test]
+    fn window_to_an_address_is_the_one_in_force() {
+        let reports = [report(answer(&[30, 40]))];
+        let window = |address: &str| {
+            window_to(&reports, address.parse().unwrap()).map(|window| window.as_u32())
+        };
+        assert_eq!(window("10.0.0.1"), Some(40));
+        assert_eq!(window("::ffff:10.0.0.1"), Some(40));
+        // The first is not in force, and of the last nothing was learned.
+        assert_eq!((window("10.0.0.0"), window("10.0.0.2")), (None, None));
     }
 
     #[test]

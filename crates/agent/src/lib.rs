@@ -16,7 +16,8 @@
 //! | [`passive`] | what connections to neighbours show of their legs |
 //! | [`sessions`] | tallies of the sessions that gateways and relays end |
 //! | `relayed` | those of relays |
-//! | `open_sessions` | how many sessions processes have open |
+//! | `open_sessions` | how many sessions processes have open, and what they have sent |
+//! | [`spend`] | what the host has sent today |
 //! | [`learners`] | what the processes learn of initial windows |
 //! | [`backoff`] | pauses between attempts |
 
@@ -34,6 +35,7 @@ pub mod probes;
 mod relayed;
 pub mod run;
 pub mod sessions;
+pub mod spend;
 pub mod supervise;
 mod trouble;
 

@@ -1,4 +1,4 @@
-//! The number of sessions that a process has open, as its metrics say.
+//! The sessions that a process has open, and the bytes that it has sent, as its metrics say.
 
 use std::net::SocketAddr;
 
@@ -14,46 +14,70 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Most bytes that are read of them. Chosen: several times what a gateway of 1,000 paths has.
 const MOST_BYTES: u64 = 4 << 20;
 
+/// The figures of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counted {
+    /// The sessions that it has open.
+    pub(crate) open: Option<u64>,
+    /// Its start, in seconds, and the bytes that it has sent since.
+    pub(crate) sent: Option<(f64, u64)>,
+}
+
 /// The metrics of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Metrics {
     address: SocketAddr,
     kind: Kind,
+    /// True if what it carries back leaves the host, too.
+    sends_back: bool,
 }
 
 impl Metrics {
-    /// Returns the metrics of a process; `None` if its configuration has no address for them.
+    /// Returns the metrics of a process; `None` if its configuration has no fixed address for them.
     pub(crate) fn of(process: &Process) -> Option<Self> {
         let kind = process.kind;
-        let address = match kind {
-            Kind::Relay => RelayConfig::parse(&process.config).ok()?.metrics,
-            Kind::Gateway => GatewayConfig::parse(&process.config).ok()?.metrics,
-            Kind::Jumpstart => None,
+        let (address, sends_back) = match kind {
+            Kind::Relay => (RelayConfig::parse(&process.config).ok()?.metrics, true),
+            Kind::Gateway => {
+                let config = GatewayConfig::parse(&process.config).ok()?;
+                (config.metrics, config.serves_others())
+            }
+            Kind::Jumpstart => return None,
         };
-        address.map(|address| Self { address, kind })
+        let address = address.filter(|address| address.port() != 0)?;
+        Some(Self { address, kind, sends_back })
     }
 
-    /// Asks for the number of open sessions; `None` if the process does not say.
-    pub(crate) async fn open_sessions(self) -> Option<u64> {
+    /// Asks the process; nothing is counted where it does not say.
+    pub(crate) async fn counted(self) -> Counted {
         let read = async {
             let mut stream = TcpStream::connect(self.address).await.ok()?;
             let request = format!("GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
             stream.write_all(request.as_bytes()).await.ok()?;
             let mut answer = String::new();
             stream.take(MOST_BYTES).read_to_string(&mut answer).await.ok()?;
-            self.find(&answer)
+            Some(self.find(&answer))
         };
-        timeout(LONGEST, read).await.ok().flatten()
+        timeout(LONGEST, read).await.ok().flatten().unwrap_or_default()
     }
 
-    fn find(self, text: &str) -> Option<u64> {
-        let name = match self.kind {
-            Kind::Relay => "tradewind_relay_open_sessions ",
-            _ => "tradewind_gateway_open_sessions ",
+    fn find(self, text: &str) -> Counted {
+        let is_relay = self.kind == Kind::Relay;
+        let program = if is_relay { "tradewind_relay" } else { "tradewind_gateway" };
+        let figure = |name: &str| {
+            let figure = text.lines().find_map(|line| line.strip_prefix(name))?;
+            figure.trim().parse::<f64>().ok().filter(|figure| *figure >= 0.0)
         };
-        let figure = text.lines().find_map(|line| line.strip_prefix(name))?;
-        let open: f64 = figure.trim().parse().ok()?;
-        (open >= 0.0).then_some(open as u64)
+        let own = |name: &str| figure(&format!("{program}_{name} ")).map(|figure| figure as u64);
+        let up = own("moved_bytes_total{direction=\"up\"}");
+        // The other direction of a gateway for this host alone comes from the network.
+        let down = own("moved_bytes_total{direction=\"down\"}");
+        let down = if self.sends_back { down } else { Some(0) };
+        let moved = up.zip(down).map(|(up, down)| up.saturating_add(down));
+        Counted {
+            open: own("open_sessions"),
+            sent: figure("process_start_time_seconds ").zip(moved),
+        }
     }
 }
 
@@ -67,21 +91,25 @@ mod tests {
     async fn number_is_that_of_the_process_and_none_where_it_says_nothing() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let process = |metrics: &str| Process {
+        let process = |metrics: &str, listen: &str| Process {
             name: "gateway".to_owned(),
             kind: Kind::Gateway,
             config: format!(
                 "identity_file = 'data.key'\ndirect = true\n{metrics}[[forward]]\n\
-                 listen = '127.0.0.1:0'\nto = '192.0.2.1:9'\n"
+                 listen = '{listen}'\nto = '192.0.2.1:9'\n"
             ),
             files: BTreeMap::new(),
         };
-        assert_eq!(Metrics::of(&process("")), None);
-        let metrics = Metrics::of(&process(&format!("metrics = '{address}'\n"))).unwrap();
+        assert_eq!(Metrics::of(&process("", "127.0.0.1:0")), None);
+        assert_eq!(Metrics::of(&process("metrics = '127.0.0.1:0'\n", "127.0.0.1:0")), None);
+        let with_metrics = format!("metrics = '{address}'\n");
+        let at = |listen| Metrics::of(&process(&with_metrics, listen)).unwrap();
+        let (metrics, of_others) = (at("127.0.0.1:0"), at("0.0.0.0:0"));
         let answers = async {
-            for body in
-                ["tradewind_gateway_open_sessions 12.0\n", "tradewind_relay_open_sessions 3\n"]
-            {
+            let whole = "tradewind_gateway_open_sessions 12.0\nprocess_start_time_seconds 1.5\n\
+                 tradewind_gateway_moved_bytes_total{direction=\"up\"} 7\n\
+                 tradewind_gateway_moved_bytes_total{direction=\"down\"} 9\n";
+            for body in [whole, whole, "tradewind_relay_open_sessions 3\n"] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
@@ -92,10 +120,12 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         };
-        let asks = async { [metrics.open_sessions().await, metrics.open_sessions().await] };
+        let asks =
+            async { [metrics.counted().await, of_others.counted().await, metrics.counted().await] };
         let (found, ()) = tokio::join!(asks, answers);
-        assert_eq!(found, [Some(12), None]);
+        let whole = |sent| Counted { open: Some(12), sent: Some((1.5, sent)) };
+        assert_eq!(found, [whole(7), whole(16), Counted::default()]);
         drop(listener);
-        assert_eq!(metrics.open_sessions().await, None);
+        assert_eq!(metrics.counted().await, Counted::default());
     }
 }

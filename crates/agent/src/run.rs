@@ -1,7 +1,9 @@
 //! The agent's loop: fetch, check, apply, measure, report.
 //!
 //! The last document that was applied is put into effect at once, without the controller. Nothing
-//! depends on the host's clock but the dates of measurements.
+//! depends on the host's clock but the dates of measurements, and the days of a ceiling's spend.
+
+mod bounds;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,9 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tradewind_control::Ceiling;
 use tradewind_control::message::{
-    CONFIG_VERSION, Document, DocumentVersion, MessageError, Probe, ProbeResult, RefusedDocument,
-    Report, ReportAnswer, SCHEMA_VERSION, SignedDocument,
+    CONFIG_VERSION, Document, DocumentVersion, MessageError, ProbeResult, RefusedDocument, Report,
+    ReportAnswer, SCHEMA_VERSION, SignedDocument,
 };
+use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Tls;
 use tradewind_units::Duration;
 
@@ -26,6 +29,7 @@ use crate::packets::Packets;
 use crate::passive::Passive;
 use crate::probes::{Probes, ResponderHere};
 use crate::sessions::Sessions;
+use crate::spend::Spent;
 use crate::supervise::Supervisor;
 use crate::trouble::Trouble;
 use crate::{AGENT_VERSION, AgentError, Home};
@@ -91,14 +95,11 @@ pub async fn run(
     let mut counts = interval(COUNT_EVERY);
     counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (count, mut counted) = mpsc::unbounded_channel();
-    let mut ready = Some(ready);
+    let (mut ready, mut waiting) = (Some(ready), None);
     loop {
         let due = agent.report_due();
         tokio::select! {
-            Some((signed, answer)) = fetched.recv() => {
-                // The poller waits for it.
-                let _gone = answer.send(agent.take(&signed).await);
-            }
+            Some(news) = fetched.recv(), if waiting.is_none() => waiting = Some(news),
             Some(outcome) = reported.recv() => {
                 if agent.was_reported(outcome)
                     && let Some(ready) = ready.take()
@@ -108,10 +109,11 @@ pub async fn run(
             }
             Some(result) = measured.recv() => agent.keep(result),
             _ = looks.tick() => agent.look().await,
-            _ = counts.tick() => agent.count_sessions(&count),
-            Some((name, sessions)) = counted.recv() => {
-                agent.supervisor.set_sessions(&name, sessions);
+            _ = counts.tick() => {
+                agent.count(&count);
+                agent.watch_spend();
             }
+            Some((name, counted)) = counted.recv() => agent.take_count(&name, counted),
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 let report = agent.report();
                 // The reporter waits for it.
@@ -119,6 +121,10 @@ pub async fn run(
             }
             _ = term.recv() => break,
             _ = interrupt.recv() => break,
+        }
+        if let Some((signed, answer)) = waiting.take_if(|_| !agent.must_wait()) {
+            // The poller waits for it.
+            let _gone = answer.send(agent.take(&signed).await);
         }
     }
     poller.abort();
@@ -215,6 +221,12 @@ struct Agent {
     link_trouble: Trouble,
     responder_trouble: Trouble,
     sessions_trouble: Trouble,
+    spent: Spent,
+    /// The same as it is kept.
+    kept_spent: Option<Spent>,
+    /// True while the document is in effect as it is once the ceiling's spend is used up.
+    is_used_up: bool,
+    spent_trouble: Trouble,
 }
 
 /// The reason why a document is not taken.
@@ -225,6 +237,18 @@ enum NotTaken {
     Refused(DocumentVersion, String),
     /// It could not be put into effect now, and is tried again.
     Failed(DocumentVersion, String),
+}
+
+impl NotTaken {
+    /// Returns the version, if it is known whose it is, and the reason.
+    fn told(self) -> (Option<DocumentVersion>, String) {
+        match self {
+            Self::Foreign(reason) => (None, reason),
+            Self::Refused(version, reason) | Self::Failed(version, reason) => {
+                (Some(version), reason)
+            }
+        }
+    }
 }
 
 impl Agent {
@@ -245,14 +269,10 @@ impl Agent {
             link_trouble: Trouble::default(),
             responder_trouble: Trouble::default(),
             sessions_trouble: Trouble::default(),
-        }
-    }
-
-    /// Asks the processes how many sessions they have open; answers go to `count`.
-    fn count_sessions(&self, count: &mpsc::UnboundedSender<(String, Option<u64>)>) {
-        for (name, metrics) in self.supervisor.metrics() {
-            let count = count.clone();
-            tokio::spawn(async move { count.send((name, metrics.open_sessions().await)) });
+            spent: Spent::default(),
+            kept_spent: None,
+            is_used_up: false,
+            spent_trouble: Trouble::default(),
         }
     }
 
@@ -261,8 +281,9 @@ impl Agent {
     }
 
     /// Puts the last document into effect that was applied before the agent started. If the ceiling
-    /// no longer allows it, its processes are told to end.
+    /// no longer allows it, or bounds rate or spend and it fails, its processes are told to end.
     async fn take_last_document(&mut self) {
+        self.spent = Spent::kept(&self.home, unix_now().as_nanos() / 1_000_000);
         let taken = match self.home.document() {
             Ok(None) => return,
             Ok(Some(signed)) => self.verify(&signed).and_then(|document| self.apply(document)),
@@ -270,16 +291,18 @@ impl Agent {
         };
         match taken {
             Ok(()) => self.look().await,
-            Err(NotTaken::Foreign(reason) | NotTaken::Failed(_, reason)) => {
+            Err(NotTaken::Foreign(reason) | NotTaken::Failed(_, reason)) if !self.is_bounded() => {
                 tracing::warn!("the last document: {reason}; processes that run go on");
             }
-            Err(NotTaken::Refused(version, reason)) => {
-                tracing::warn!("document {version}: {reason}; its processes are told to end");
-                let nothing = self.no_processes(version);
+            Err(why) => {
+                let (version, reason) = why.told();
+                tracing::warn!("the last document: {reason}; its processes are told to end");
+                let nothing =
+                    self.no_processes(version.unwrap_or(DocumentVersion { epoch: 0, version: 0 }));
                 if let Err(error) = self.supervisor.apply(&nothing, Instant::now()) {
                     tracing::warn!("{error}");
                 }
-                self.refused = Some(RefusedDocument { version, reason });
+                self.refused = version.map(|version| RefusedDocument { version, reason });
             }
         }
         self.write_status();
@@ -358,32 +381,20 @@ impl Agent {
         let refused = |error: String| NotTaken::Refused(document.version, error);
         let ceiling = self.ceiling().map_err(|error| refused(error.to_string()))?;
         ceiling.allows(&document).map_err(|error| refused(error.to_string()))?;
+        let is_used_up = ceiling.is_used_up(self.spent.sent());
+        let bounded = ceiling.bounded(&document, is_used_up);
+        let bounded = bounded.map_err(|error| refused(error.to_string()))?;
         // Before a process that logs there starts.
-        self.sources.sessions.expect(&document);
+        self.sources.sessions.expect(&bounded);
         self.listen_for_sessions();
         let failed = |error: AgentError| NotTaken::Failed(document.version, error.to_string());
-        make_folder(&self.home.data(), &document).map_err(failed)?;
-        let applied = self.supervisor.apply(&document, Instant::now());
+        make_folder(&self.home.data(), &bounded).map_err(failed)?;
+        let applied = self.supervisor.apply(&bounded, Instant::now());
         applied.map_err(failed)?;
-        self.sources.packets.watch(&document, &self.sources.sessions);
+        self.sources.packets.watch(&bounded, &self.sources.sessions);
         self.sources.passive.observer().watch(&document.watched, document.responder_port);
-        self.document = Some(document);
+        (self.document, self.is_used_up) = (Some(document), is_used_up);
         Ok(())
-    }
-
-    /// Starts the probes that the ceiling allows, and reports the others as failed.
-    fn start(&mut self, probes: Vec<Probe>) {
-        if probes.is_empty() {
-            return;
-        }
-        let ceiling = self.ceiling();
-        for probe in probes {
-            let refused = ceiling.as_ref().map_err(ToString::to_string);
-            match refused.and_then(|ceiling| ceiling.allows_probe(&probe)) {
-                Ok(()) => self.sources.probes.start(probe),
-                Err(reason) => self.sources.probes.refuse(probe, reason),
-            }
-        }
     }
 
     /// Returns the owner's ceiling, or that of the host's role where there is none.
@@ -445,6 +456,7 @@ impl Agent {
             sessions: self.sources.sessions.batch(),
             passive: self.sources.passive.observer().report(),
             learners: self.sources.learners.reports(),
+            bounds: self.ceiling().ok().and_then(|ceiling| ceiling.bounds(self.is_used_up)),
         }
     }
 

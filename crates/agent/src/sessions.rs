@@ -25,7 +25,7 @@ use tradewind_control::packet_flow::PacketTally;
 use tradewind_grant::{Destination, PublicIdentity};
 use tradewind_net::privileges::{Account, DEFAULT_USER, is_root};
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{FlowId, RelayId};
+use tradewind_units::{Bytes, FlowId, RelayId};
 
 use self::learned::Learned;
 use self::overlaps::Overlaps;
@@ -38,6 +38,9 @@ pub(crate) const MOST_TALLIES: usize = 4096;
 /// Most flows and hours of one batch. A session of an hour for which there is no room counts in the
 /// newest one of its flow. Chosen: two dozen flows in a week without a controller.
 const MOST_HOURS: usize = 4096;
+/// Most services of a packet flow in one batch. Chosen: its service changes each few seconds, and
+/// the controller does not answer for a minute.
+const MOST_SERVICES: usize = 16;
 const HOUR_MS: u64 = 3_600_000;
 /// Most relays of a path. Chosen: more than any plan has.
 const MOST_RELAYS: usize = 16;
@@ -101,10 +104,13 @@ pub struct Tallies {
     number: u64,
     open: BTreeMap<Key, SessionTally>,
     hours: BTreeMap<(FlowId, u64), FlowHour>,
-    packets: BTreeMap<SocketAddr, PacketTally>,
+    /// The packets of each flow, one tally for each service in turn.
+    packets: BTreeMap<SocketAddr, Vec<PacketTally>>,
     overlaps: Overlaps<FlowId>,
     learned: Learned,
     relayed: Relayed,
+    /// Bytes of ended sessions, both ways, since they were taken last.
+    sent: u64,
     missing: Missing,
 }
 
@@ -151,6 +157,7 @@ impl Tallies {
             overlaps: Overlaps::new(),
             learned: Learned::new(),
             relayed: Relayed::new(),
+            sent: 0,
             missing,
         }
     }
@@ -168,6 +175,9 @@ impl Tallies {
     }
 
     fn add_line(&mut self, line: &Line, unix_ms: u64) {
+        if line.kind == "session" {
+            self.sent = self.sent.saturating_add(line.bytes_up).saturating_add(line.bytes_down);
+        }
         if line.program == "relay" {
             return self.add_relayed(line);
         }
@@ -263,7 +273,7 @@ impl Tallies {
                 number: self.number,
                 tallies: std::mem::take(&mut self.open).into_values().collect(),
                 hours: std::mem::take(&mut self.hours).into_values().collect(),
-                packets: std::mem::take(&mut self.packets).into_values().collect(),
+                packets: std::mem::take(&mut self.packets).into_values().flatten().collect(),
                 learned: self.learned.take(),
                 relayed: self.relayed.take(),
             });
@@ -271,16 +281,27 @@ impl Tallies {
         self.fixed.clone()
     }
 
-    /// Adds what became of a packet flow's packets since the last call.
+    /// Adds what became of a packet flow's packets since the last call: to those before of the same
+    /// service.
     pub fn add_packets(&mut self, tally: PacketTally) {
-        let before = self.packets.get(&tally.listen).map(|before| before.counts);
-        let counts = before.unwrap_or_default().plus(tally.counts);
-        self.packets.insert(tally.listen, PacketTally { counts, ..tally });
+        let of_flow = self.packets.entry(tally.listen).or_default();
+        let is_full = of_flow.len() >= MOST_SERVICES;
+        match of_flow.last_mut() {
+            Some(last) if is_full || last.service == tally.service => {
+                *last = PacketTally { counts: last.counts.plus(tally.counts), ..tally };
+            }
+            _ => of_flow.push(tally),
+        }
     }
 
     /// Forgets the batch of the last report, which was acknowledged.
     pub fn acknowledge(&mut self) {
         self.fixed = None;
+    }
+
+    /// Returns the bytes of ended sessions, both ways, since the last call.
+    pub fn take_sent(&mut self) -> Bytes {
+        Bytes::new(std::mem::take(&mut self.sent))
     }
 
     /// Returns the lines that are part of no tally since the last call.
@@ -374,6 +395,11 @@ impl Sessions {
             tracing::warn!("{} sessions are in no tally: there are too many", dropped + crowded);
         }
         batch
+    }
+
+    /// Returns the bytes of ended sessions, both ways, since the last call.
+    pub fn take_sent(&self) -> Bytes {
+        self.tallies().take_sent()
     }
 
     /// Forgets the batch of the last report, which was acknowledged.

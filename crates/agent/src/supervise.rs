@@ -7,6 +7,8 @@
 //! A process that is told to start its successor asks for it here ([`Starter`]), so that the
 //! successor can have rights that the process has given up.
 
+mod successors;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -18,7 +20,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use tradewind_config::Kind;
-use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus};
+use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus, STARTER_SOCKET};
 use tradewind_net::handover::starter::{STARTER, Starter};
 use tradewind_net::processes::{self, Running};
 use tradewind_node::{GATEWAY_LIVE_KEYS, RELAY_LIVE_KEYS};
@@ -26,9 +28,8 @@ use tradewind_stream::process::reload;
 use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
-use crate::home::{Change, Draining, Due, STARTER_SOCKET};
+use crate::home::{Change, Draining, Due};
 use crate::open_sessions::Metrics;
-use crate::sessions::{place, run_as};
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -63,8 +64,11 @@ pub struct Supervisor {
     children: Vec<Child>,
     /// The files of the document in the working directory.
     files: BTreeSet<String>,
-    /// Answers processes that ask for their successors, from the first document on.
-    starter: Option<Starter>,
+    /// Answers processes that ask for their successors, from the first document on, and the user
+    /// as which they ask.
+    starter: Option<(String, Starter)>,
+    /// True if there may have been a former process since [`Supervisor::take_formers`].
+    had_formers: bool,
 }
 
 /// A process of the document.
@@ -81,8 +85,10 @@ struct Unit {
     due: Due,
     /// The end of the wait for its successor, while one starts.
     upgrading: Option<Instant>,
-    /// The successor that is not ready yet, if it was started here.
+    /// The successor that was started here for this upgrade.
     successor: Option<u32>,
+    /// True if the last upgrade was asked for again, as its successor was not started here.
+    is_repeated: bool,
     failure: Option<String>,
     metrics: Option<Metrics>,
     /// Its open sessions when it was asked last.
@@ -115,8 +121,8 @@ impl Supervisor {
     pub fn new(home: Home, program: PathBuf) -> Result<Self, AgentError> {
         let (draining, kept_due) = (home.draining()?, home.due()?);
         let (units, children, files) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
-        let starter = None;
-        Ok(Self { home, program, units, draining, kept_due, children, files, starter })
+        let (starter, had_formers) = (None, true);
+        Ok(Self { home, program, units, draining, kept_due, children, files, starter, had_formers })
     }
 
     /// Puts a document into effect that the ceiling allows: tells processes to end that are no
@@ -155,55 +161,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Listens for processes that ask for their successors. They start them themselves where there
-    /// is no socket.
-    fn listen_for_requests(&mut self, document: &Document) {
-        let user = document.processes.iter().map(run_as).next();
-        if let Some(user) = user.filter(|_| self.starter.is_none()) {
-            let path = self.home.data().join(STARTER_SOCKET);
-            match place(&path, &user, Starter::bind) {
-                Ok(starter) => self.starter = Some(starter),
-                Err(error) => tracing::warn!("{STARTER_SOCKET}: {error}"),
-            }
-        }
-    }
-
-    /// Starts the successors that processes ask for which were told to start them, and no others: a
-    /// process that others have taken over gets none.
-    fn start_successors(&mut self) {
-        for request in self.starter.iter().flat_map(Starter::requests) {
-            let asks = |(_, unit): &(&String, &mut Unit)| {
-                let is_it = |running: Running| running.process == request.process();
-                unit.upgrading.is_some() && unit.running.is_some_and(is_it)
-            };
-            let Some((name, unit)) = self.units.iter_mut().find(asks) else { continue };
-            let started =
-                command(&self.home, &self.program, (name, unit.kind)).and_then(|mut command| {
-                    let started = request.start(&mut command);
-                    started.map_err(|error| AgentError::file(&self.program, error))
-                });
-            match started {
-                Ok(child) => {
-                    tracing::info!("process `{name}` has its successor started: {}", child.id());
-                    unit.successor = Some(child.id());
-                    self.children.push(child);
-                }
-                Err(error) => tracing::warn!("successor of process `{name}`: {error}"),
-            }
-        }
-    }
-
-    /// Kills the successors that were not ready in time: nobody waits for them any more.
-    fn kill_late_successors(&mut self, now: Instant) {
-        let is_late = |unit: &&mut Unit| unit.upgrading.is_some_and(|until| until <= now);
-        for late in self.units.values_mut().filter(is_late).filter_map(|unit| unit.successor.take())
-        {
-            let child = self.children.iter_mut().find(|child| child.id() == late);
-            // It may have ended by itself.
-            let _gone = child.map(Child::kill);
-        }
-    }
-
     /// Keeps the signals that are due, for the next agent.
     fn keep_due(&mut self) -> Result<(), AgentError> {
         let mut due = self.kept_due.clone();
@@ -223,24 +180,26 @@ impl Supervisor {
     /// Tells all processes to end.
     ///
     /// # Errors
-    /// When that cannot be kept.
+    /// When that cannot be kept; they are told nevertheless.
     pub fn end_all(&mut self) -> Result<(), AgentError> {
+        let mut ended = Ok(());
         for (name, unit) in std::mem::take(&mut self.units) {
-            self.end(&name, unit.kind)?;
+            ended = ended.and(self.end(&name, unit.kind));
         }
-        Ok(())
+        ended
     }
 
     /// Tells those processes of the folder to end that are not `wanted`.
     pub(crate) fn end_unwanted(&mut self, wanted: &BTreeMap<&str, Kind>) -> Result<(), AgentError> {
+        let mut ended = Ok(());
         for name in self.home.configured() {
             for kind in [Kind::Relay, Kind::Gateway] {
                 if wanted.get(name.as_str()) != Some(&kind) {
-                    self.end(&name, kind)?;
+                    ended = ended.and(self.end(&name, kind));
                 }
             }
         }
-        Ok(())
+        ended
     }
 
     /// Returns the processes that were told to end and still run.
@@ -251,14 +210,32 @@ impl Supervisor {
 
     /// Tells the processes of this name and kind to end, and not twice.
     fn end(&mut self, name: &str, kind: Kind) -> Result<(), AgentError> {
-        for running in self.find(name, kind) {
-            // It may have ended meanwhile.
-            let _gone = processes::end(running.process);
-            let Running { process, started } = running;
-            self.draining.push(Draining { name: name.to_owned(), process, started });
-            self.home.set_draining(&self.draining)?;
+        let found = self.find(name, kind);
+        if found.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        for Running { process, started } in found {
+            // It may have ended meanwhile.
+            let _gone = processes::end(process);
+            self.draining.push(Draining { name: name.to_owned(), process, started });
+        }
+        self.had_formers = true;
+        self.home.set_draining(&self.draining)
+    }
+
+    /// Returns whether processes only serve what they have: they were told to end, or a successor
+    /// has taken over or is about to.
+    pub(crate) fn has_formers(&self) -> bool {
+        let has_former = |(name, unit): (&String, &Unit)| {
+            unit.upgrading.is_some() || self.find(name, unit.kind).len() > 1
+        };
+        !self.draining.is_empty() || self.units.iter().any(has_former)
+    }
+
+    /// Returns whether there were such processes since the last call, or others ended.
+    pub(crate) fn take_formers(&mut self) -> bool {
+        let has_formers = self.has_formers();
+        std::mem::replace(&mut self.had_formers, has_formers) || has_formers
     }
 
     /// Removes files that belong to no process. One that is about to end may still read its own.
@@ -291,13 +268,12 @@ impl Supervisor {
                 self.tidy();
             }
         }
-        self.start_successors();
-        self.kill_late_successors(now);
         for name in self.units.keys().cloned().collect::<Vec<_>>() {
             let Some(mut unit) = self.units.remove(&name) else { continue };
             self.look_after(&name, &mut unit, &ended, now);
             self.units.insert(name, unit);
         }
+        self.start_successors();
         if let Err(error) = self.keep_due() {
             tracing::warn!("{error}");
         }
@@ -327,6 +303,7 @@ impl Supervisor {
     ) {
         if let Some(running) = unit.running.filter(|running| !running.is_running()) {
             unit.running = None;
+            self.had_formers = true;
             // Those before it only serve what they have.
             let next = self.find(name, unit.kind).pop().filter(|next| *next > running);
             match next {
@@ -343,7 +320,9 @@ impl Supervisor {
         }
         if unit.running.is_some() {
             self.read_ready(name, unit);
+            self.kill_late_successor(unit, now);
             unit.signal_when_ready(name, now);
+            self.had_formers |= unit.upgrading.is_some();
         }
     }
 
@@ -401,8 +380,8 @@ impl Supervisor {
             (unit.listen, unit.learner) = (listen, jumpstart);
         }
         if is_of_successor {
-            (unit.upgrading, unit.successor) = (None, None);
             unit.running = self.find(name, unit.kind).pop().or(unit.running);
+            self.end_upgrade(unit);
         }
     }
 
@@ -463,6 +442,7 @@ impl Unit {
             due: Due::Nothing,
             upgrading: None,
             successor: None,
+            is_repeated: false,
             failure: None,
             metrics: None,
             sessions: None,
@@ -573,11 +553,33 @@ fn files_of(process: &Process) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    /// A script that stands for a relay, by its name: it says that it is ready, and that it was
-    /// told to start anew.
-    const RELAY: &str = "echo '{\"listen\":[]}'; trap 'echo $$ >>told' USR2; left=3000\n\
-                         while [ -e data.key ] && [ $left -gt 0 ]; do\n\
-                         sleep 0.02; left=$((left - 1)); done\n";
+    /// Returns a script that stands for a relay, by its name: it says that it is ready, and does
+    /// this when it is told to start anew. It forks nothing, which would be taken for a successor.
+    pub(super) fn script(told: &str) -> String {
+        format!(
+            "mkfifo gate 2>/dev/null; exec 3<>gate; trap '{told}' USR2; echo '{{\"listen\":[]}}'\n\
+             while [ -e data.key ]; do read x <&3; done\n"
+        )
+    }
+
+    /// Returns a document with a relay, for which a script stands.
+    pub(super) fn document(config: &str, script: &str) -> Document {
+        Document {
+            schema_version: 1,
+            version: "1.1".parse().unwrap(),
+            host: "lab:here-1".parse().unwrap(),
+            issued_unix_ms: 0,
+            processes: vec![Process {
+                name: "relay".to_owned(),
+                kind: Kind::Relay,
+                config: config.to_owned(),
+                files: [("relay".to_owned(), script.to_owned())].into(),
+            }],
+            responder_port: 0,
+            report_every_ms: 0,
+            watched: Vec::new(),
+        }
+    }
 
     #[test]
     fn signal_that_an_agent_did_not_send_is_sent_by_the_next_one() {
@@ -589,21 +591,8 @@ mod tests {
         home.data_key().unwrap();
         // It runs the file `relay` in the working directory.
         let program = PathBuf::from("/bin/sh");
-        let document = |workers: u32| Document {
-            schema_version: 1,
-            version: "1.1".parse().unwrap(),
-            host: "lab:here-1".parse().unwrap(),
-            issued_unix_ms: 0,
-            processes: vec![Process {
-                name: "relay".to_owned(),
-                kind: Kind::Relay,
-                config: format!("workers = {workers}"),
-                files: [("relay".to_owned(), RELAY.to_owned())].into(),
-            }],
-            responder_port: 0,
-            report_every_ms: 0,
-            watched: Vec::new(),
-        };
+        let relay = script("echo $$ >>told");
+        let document = |workers: u32| document(&format!("workers = {workers}"), &relay);
         let until = |supervisor: &mut Supervisor, done: &dyn Fn(&Supervisor) -> bool| {
             let begun = Instant::now();
             while !done(supervisor) {
@@ -630,6 +619,7 @@ mod tests {
         assert_eq!(home.due().unwrap(), BTreeMap::new());
         fs::remove_dir_all(&place).unwrap();
         for mut child in children {
+            child.kill().unwrap();
             child.wait().unwrap();
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tradewind_control::record::Mode;
 use tradewind_control::terms::Terms;
 use tradewind_controller::view::{SettingsRequest, SettingsView};
-use tradewind_units::{Money, Ratio, UnitError};
+use tradewind_units::{Money, Ratio};
 
 use crate::controller::access::{ControllerArgs, OutputArgs};
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
@@ -53,7 +53,7 @@ enum ModeName {
 
 pub(crate) fn budget(args: &BudgetArgs) -> Outcome {
     let amount = (!args.amount.is_empty()).then(|| args.amount.join(" "));
-    let budget_usd_per_day = amount.as_deref().map(usd_per_day).transpose();
+    let budget_usd_per_day = amount.as_deref().map(Money::of_day).transpose();
     let request = SettingsRequest {
         budget_usd_per_day: budget_usd_per_day.map_err(|e| output::BadFile(e.to_string()))?,
         alarm_share: args.alarm.map(Ratio::as_f64),
@@ -103,33 +103,4 @@ pub(crate) fn sentence(settings: &SettingsView) -> String {
         return format!("no budget: every flow goes direct; {mode}");
     }
     format!("budget: {budget} a day{alarm}; {mode}")
-}
-
-/// Reads an amount such as `6 usd/day`, `6usd/day`, `$6` or `6`.
-pub(crate) fn usd_per_day(text: &str) -> Result<Money, UnitError> {
-    let refused = || UnitError::new("budget", "dollars a day such as `6 usd/day`", text);
-    let words: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    let words = words.to_ascii_lowercase();
-    let number = words.strip_suffix("/day").unwrap_or(&words);
-    let number = number.strip_suffix("usd").or(number.strip_prefix('$')).unwrap_or(number);
-    number
-        .parse()
-        .map_err(|_| refused())
-        .and_then(|usd| Money::from_usd(usd).map_err(|_| refused()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn budget_is_read_as_people_write_it() {
-        for text in ["6 usd/day", "6usd/day", "6 USD / day", "$6", "$6/day", "6", "6.00 usd"] {
-            assert_eq!(usd_per_day(text), Money::from_usd(6.0), "{text}");
-        }
-        for text in ["", "usd/day", "-6", "6 eur/day", "6 usd/hour", "nan", "$$6"] {
-            let refused = usd_per_day(text).unwrap_err().to_string();
-            assert!(refused.contains("`6 usd/day`"), "{text}: {refused}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use tradewind_control::tenants::TenantId;
 use tradewind_controller::view::{AdoptRequest, FlowRequest, FlowView, Flows};
 use tradewind_grant::Destination;
 use tradewind_units::{Bytes, FlowId, SiteId};
@@ -54,9 +55,26 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
+    tenant: TenantArgs,
+    #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// The tenant of a flow.
+#[derive(clap::Args)]
+pub(crate) struct TenantArgs {
+    /// The tenant whose flow it is; if absent it stays whose it is, a new one is the overlay's own
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<TenantId>,
+}
+
+impl TenantArgs {
+    /// Returns a path that names it.
+    pub(crate) fn path(&self, path: &str) -> String {
+        self.tenant.as_ref().map_or(path.to_owned(), |tenant| format!("{path}?tenant={tenant}"))
+    }
 }
 
 #[derive(clap::Args)]
@@ -69,6 +87,8 @@ pub(crate) struct AdoptArgs {
     /// Weight of its time against other flows'
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     weight: Option<u32>,
+    #[command(flatten)]
+    tenant: TenantArgs,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -111,17 +131,19 @@ pub(crate) fn run(command: FlowCommand) -> Outcome {
 }
 
 fn add(args: AddArgs) -> Outcome {
-    let AddArgs { name, from, to, to_site, per_day, weight, listen, controller, output } = args;
+    let AddArgs { name, from, to, to_site, per_day, weight, listen, tenant, controller, output } =
+        args;
     let request = FlowRequest { from, to, to_site, per_day, weight: Some(weight), listen };
-    let flow: FlowView = controller.client()?.put(&format!("/v1/flows/{name}"), &request)?;
+    let flow: FlowView =
+        controller.client()?.put(&tenant.path(&format!("/v1/flows/{name}")), &request)?;
     output.print(&flow, show_declared)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn adopt(args: AdoptArgs) -> Outcome {
-    let AdoptArgs { name, per_day, weight, controller, output } = args;
+    let AdoptArgs { name, per_day, weight, tenant, controller, output } = args;
     let request = AdoptRequest { per_day, weight };
-    let path = format!("/v1/learned/{name}/adopt");
+    let path = tenant.path(&format!("/v1/learned/{name}/adopt"));
     let flow: FlowView = controller.client()?.post(&path, &request)?;
     output.print(&flow, show_declared)?;
     Ok(ExitCode::SUCCESS)

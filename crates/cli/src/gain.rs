@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use tradewind_control::gain::{Estimate, FlowGain, RelayGain, Spending};
-use tradewind_controller::view::{Gain, SettingsRequest, SettingsView};
+use tradewind_control::tenants::TenantId;
+use tradewind_controller::view::{Gain, SettingsRequest, SettingsView, Tenants};
 use tradewind_grant::date::Date;
 use tradewind_units::{Bytes, Ratio};
 
@@ -23,6 +24,9 @@ pub(crate) struct GainArgs {
     /// `5%`
     #[arg(long, value_name = "SHARE")]
     control_share: Option<Ratio>,
+    /// Show the flows of one tenant alone, without relays
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<TenantId>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -59,7 +63,15 @@ pub(crate) fn run(args: &GainArgs) -> Outcome {
         let request = SettingsRequest { control_share, ..SettingsRequest::default() };
         let _: SettingsView = client.put("/v1/settings", &request)?;
     }
-    let gain: Gain = client.get(&format!("/v1/gain?days={}", args.days))?;
+    let mut gain: Gain = client.get(&format!("/v1/gain?days={}", args.days))?;
+    if let Some(tenant) = &args.tenant {
+        let all: Tenants = client.get("/v1/tenants")?;
+        let own = all.tenants.iter().find(|known| known.id == *tenant);
+        let own = own.ok_or_else(|| output::BadFile(format!("no tenant `{tenant}`")))?;
+        gain.flows.retain(|gain| own.flows.contains(&gain.flow));
+        gain.relayed.retain(|row| own.flows.contains(&row.flow));
+        gain.relays.clear();
+    }
     args.output.print(&gain, &COLUMNS, &gain.flows, show)?;
     Ok(ExitCode::SUCCESS)
 }

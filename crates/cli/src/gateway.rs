@@ -10,7 +10,7 @@ use tradewind_gateway::Gateway;
 use tradewind_net::sandbox;
 use tradewind_node::{GATEWAY_LIVE_KEYS, Node, NodeConfig};
 use tradewind_stream::{
-    Additions, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
+    Additions, Handover, HeldKeys, OwnKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
 
 use crate::journal::Logs;
@@ -46,8 +46,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let socks5_udp = config.packets().or_bad(&args.config)?.and_then(|packets| packets.socks5_udp);
-    let mut handover = Handover::take()?;
-    let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
+    let own = OwnKeys::read(&config.keys()).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let rights = Rights::of_gateway(&config);
     let warnings = RetainedRights {
@@ -58,6 +57,9 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
         ..RetainedRights::default()
     }
     .drop_others()?;
+    // The process before this one may be in other hands.
+    let mut handover = Handover::take()?;
+    let held = HeldKeys::hold(own, &mut handover).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;

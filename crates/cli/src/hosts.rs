@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use tradewind_control::ceiling::Bounds;
 use tradewind_controller::view::{HostState, HostView, Hosts};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::HostId;
@@ -22,7 +23,7 @@ pub(crate) struct HostsArgs {
 }
 
 /// The columns of hosts as CSV.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 17] = [
     "id",
     "role",
     "region",
@@ -37,6 +38,9 @@ const COLUMNS: [&str; 14] = [
     "refused.reason",
     "agent_version",
     "sessions",
+    "bounds.rate",
+    "bounds.spend.usd_per_day",
+    "bounds.spend.is_used_up",
 ];
 
 #[derive(clap::Subcommand)]
@@ -91,11 +95,32 @@ fn show(hosts: &Hosts) -> anyhow::Result<()> {
             host.agent_version.clone().unwrap_or_default(),
             host.sessions.map_or(String::new(), |sessions| sessions.to_string()),
             host.seen_unix_ms.map_or(String::new(), ago),
+            host.bounds.as_ref().map_or(String::new(), bounds),
         ]
     };
     let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
-    let heading = ["host", "role", "place", "address", "state", "version", "sessions", "seen"];
+    let heading = [
+        "host",
+        "role",
+        "place",
+        "address",
+        "state",
+        "version",
+        "sessions",
+        "seen",
+        "owner's bounds",
+    ];
     table::print(&heading, &rows, 5)
+}
+
+/// Returns the bounds of a host's owner in a few words.
+fn bounds(bounds: &Bounds) -> String {
+    let rate = bounds.rate.map(|rate| rate.to_string());
+    let spend = bounds.spend.map(|spend| {
+        let state = if spend.is_used_up { ", used up" } else { "" };
+        format!("{} a day{state}", spend.usd_per_day)
+    });
+    rate.into_iter().chain(spend).collect::<Vec<_>>().join("; ")
 }
 
 const fn state(state: HostState) -> &'static str {

@@ -47,6 +47,7 @@ mod relay;
 mod route;
 mod socks_udp;
 mod status;
+mod tenant;
 mod what_if;
 mod why;
 
@@ -146,6 +147,9 @@ enum Command {
     Learned(learned::LearnedArgs),
     /// Show or set the most that a day of an overlay may cost
     Budget(budget::BudgetArgs),
+    /// Add, show or remove tenants: groups of flows with budgets and accounts of their own
+    #[command(subcommand)]
+    Tenant(tenant::TenantCommand),
     /// Let you or the controller put plans into effect
     Mode(budget::ModeArgs),
     /// Show a plan of the controller, and put it into effect
@@ -241,6 +245,7 @@ fn main() -> ExitCode {
         Command::Proxies(args) => learned::proxies(args),
         Command::Learned(args) => learned::list(&args),
         Command::Budget(args) => budget::budget(&args),
+        Command::Tenant(command) => tenant::run(&command),
         Command::Mode(args) => budget::mode(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Status(args) => status::run(&args),

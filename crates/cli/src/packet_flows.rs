@@ -11,6 +11,7 @@ use tradewind_units::{
 };
 
 use crate::controller::access::{ControllerArgs, OutputArgs, TableArgs};
+use crate::flow::TenantArgs;
 use crate::output::{self, Outcome, table};
 
 #[derive(clap::Args)]
@@ -44,6 +45,8 @@ pub(crate) struct AddPacketsArgs {
     /// The selection of its service while it runs
     #[arg(long, value_enum, default_value = "auto")]
     service: Service,
+    #[command(flatten)]
+    tenant: TenantArgs,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -116,7 +119,7 @@ pub(crate) fn add(args: AddPacketsArgs) -> Outcome {
             Service::Planned => Chooser::Planned,
         }),
     };
-    let path = format!("/v1/packets/{}", args.name);
+    let path = args.tenant.path(&format!("/v1/packets/{}", args.name));
     let flow: PacketFlowView = args.controller.client()?.put(&path, &request)?;
     args.output.print(&flow, |PacketFlowView { flow, .. }| {
         output::line(format_args!(

@@ -10,7 +10,7 @@ use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig, RELAY_LIVE_KEYS};
 use tradewind_relay::Relay;
 use tradewind_stream::{
-    Additions, Handle, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
+    Additions, Handle, Handover, HeldKeys, OwnKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
 use tradewind_telemetry::{LogFormat, init_logs};
 
@@ -53,8 +53,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let place = || args.config.display().to_string();
     let config = RelayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
-    let mut handover = Handover::take()?;
-    let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
+    let own = OwnKeys::read(&config.keys()).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let rights = Rights::of_relay(&config);
     let warnings = RetainedRights {
@@ -65,6 +64,9 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
         ..RetainedRights::default()
     }
     .drop_others()?;
+    // The process before this one may be in other hands.
+    let mut handover = Handover::take()?;
+    let held = HeldKeys::hold(own, &mut handover).with_context(place)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;

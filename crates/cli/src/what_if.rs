@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use tradewind_control::what_if::{Move, PriceChange, VolumeChange, WhatIf, Worth};
 use tradewind_controller::view::SupposedView;
-use tradewind_units::{RegionId, UnitError};
+use tradewind_units::{Money, RegionId, UnitError};
 
-use crate::budget::usd_per_day;
 use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, BadFile, Outcome, table};
 
@@ -63,7 +62,7 @@ fn asked(args: &WhatIfArgs) -> Result<WhatIf, BadFile> {
         let flow = flow.map_err(|error| bad(format!("--volume: {error}")))?;
         Ok(VolumeChange { flow, times: *times })
     };
-    let budget = args.budget.as_deref().map(usd_per_day).transpose();
+    let budget = args.budget.as_deref().map(Money::of_day).transpose();
     Ok(WhatIf {
         without: args.without.clone(),
         prices: args.price.iter().map(price).collect(),

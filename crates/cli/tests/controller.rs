@@ -46,7 +46,7 @@ fn operator_declares_what_is_carried() {
     assert!(budget.starts_with("budget: $6.00 a day, a warning from 80 % on"), "{budget}");
     files.prints("mode auto");
     assert_eq!(files.json("budget -o json")["mode"], "auto");
-    files.refuses_with("budget 6 eur/day", 2, "budget: ");
+    files.refuses_with("budget 6 eur/day", 2, "amount: dollars a day");
 
     let gain = files.prints("gain --control-share 5%");
     assert!(gain.contains("control: 5.0 % of sessions over relays"), "{gain}");
@@ -105,7 +105,8 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
         files,
         "hosts --role relay",
         "id,role,region,relay_type,site,address,identity,state,seen_unix_ms,applied.epoch,\
-         applied.version,refused.reason,agent_version,sessions",
+         applied.version,refused.reason,agent_version,sessions,bounds.rate,\
+         bounds.spend.usd_per_day,bounds.spend.is_used_up",
     );
     csv(files, "why-not backup", "hosts,reason,why,seconds,usd_per_day");
     let heading = "date,of,name,bytes,estimated_usd,metered_usd,billed_usd";

@@ -179,6 +179,14 @@ impl GatewayConfig {
         self.socks5.iter().chain(&self.connect).any(|address| !address.ip().is_loopback())
     }
 
+    /// Returns whether it carries traffic of other hosts: they reach one of its ports, or it
+    /// intercepts.
+    #[must_use]
+    pub fn serves_others(&self) -> bool {
+        let is_open = |forward: &Forward| !forward.listen.ip().is_loopback();
+        self.has_open_proxies() || !self.tproxy.is_empty() || self.forward.iter().any(is_open)
+    }
+
     /// Returns the addresses that it listens on, and their keys.
     fn listeners(&self) -> impl Iterator<Item = (String, SocketAddr)> {
         let forwards = self.forward.iter().map(|forward| (forward.key(), forward.listen));

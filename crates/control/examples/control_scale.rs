@@ -141,7 +141,9 @@ impl Run {
         let assembled = begun.elapsed();
         let plan = FlowGreedyFct.solve(&problem, &Limits::work(u64::MAX)).unwrap();
         let solved = begun.elapsed() - assembled;
-        let planned = self.event(&Event::Planned(plan));
+        let now = timestamp(self.now_ms);
+        let joint = Controller::joint_of(self.controller.state(), now, plan)?;
+        let planned = self.event(&Event::Planned(Box::new(joint)));
         let number = self.controller.state().newest_plan().unwrap().number;
         let applied = self.event(&Event::Apply { plan: number });
         Ok([assembled, solved, planned + applied])
@@ -177,6 +179,7 @@ fn records(agents: usize, flows: usize) -> Vec<Record> {
             is_trusted: true,
             is_drained: false,
             config_version: CONFIG_VERSION,
+            counts_from_unix_ms: None,
         }));
     }
     for number in 0..flows {

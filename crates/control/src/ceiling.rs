@@ -19,12 +19,22 @@ use tradewind_config::{
 };
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, DestinationRule};
-use tradewind_units::Segments;
+use tradewind_units::{Bandwidth, Money, PricePerGb, Segments};
 
-use crate::message::{Document, Probe, ProbeKind, Process, SESSIONS_SOCKET, learner_socket};
+use crate::message::{
+    Document, LEARNERS_FOLDER, Probe, ProbeKind, Process, SESSIONS_SOCKET, STARTER_SOCKET,
+    learner_socket,
+};
 use crate::record::{JumpstartSettings, Role};
 use crate::schedule::RESPONDER_PORT;
 
+mod bounds;
+
+pub use crate::bounds::{Bounds, SpendBound};
+
+/// Most bytes of a transfer that is timed. Chosen: ten times the largest that the controller asks
+/// for.
+const MOST_SIZE: u32 = 1_000_000;
 /// The name of the file that holds the host's own identity, which no document may write.
 pub const DATA_KEY: &str = "data.key";
 
@@ -46,6 +56,17 @@ pub struct Ceiling {
     /// with; 100 when absent `[RT IV-B1]`, 0 for none but the kernel's own.
     #[serde(default = "default_initial_window")]
     pub initial_window: u32,
+    /// Most that its relay and gateway carry together, both directions added up; no bound when
+    /// absent. Those that drain carry as much for 30 seconds, and a rate test sends as much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Bandwidth>,
+    /// Most that what they send may cost in a day (UTC), such as `5 usd/day`, by
+    /// `egress_usd_per_gb`; no bound when absent.
+    #[serde(default, with = "bounds::of_day", skip_serializing_if = "Option::is_none")]
+    pub spend: Option<Money>,
+    /// The price of a GB that leaves the host, in dollars; needed with `spend`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_usd_per_gb: Option<PricePerGb>,
 }
 
 /// Returns the bound of initial windows of owners who give none: the learner's own.
@@ -95,6 +116,9 @@ impl Ceiling {
             next_hops: internet(),
             capture: false,
             initial_window: default_initial_window(),
+            rate: None,
+            spend: None,
+            egress_usd_per_gb: None,
         }
     }
 
@@ -152,7 +176,10 @@ impl Ceiling {
             ProbeKind::Rate { duration_ms, .. } if duration_ms > MOST_DURATION_MS => {
                 Err(format!("probe of {target}: {duration_ms} ms; at most {MOST_DURATION_MS}"))
             }
-            ProbeKind::Rtt { .. } | ProbeKind::Rate { .. } => Ok(()),
+            ProbeKind::Transfers { sizes } if sizes.iter().any(|size| *size > MOST_SIZE) => {
+                Err(format!("probe of {target}: transfers of at most {MOST_SIZE} bytes"))
+            }
+            ProbeKind::Rtt { .. } | ProbeKind::Rate { .. } | ProbeKind::Transfers { .. } => Ok(()),
         }
     }
 
@@ -417,9 +444,10 @@ fn check_file_name(name: &str) -> Result<(), String> {
         && name.len() <= MOST_NAME_BYTES
         && name.bytes().all(is_good)
         && !name.starts_with('.');
-    let is_of_agent = [DATA_KEY, SESSIONS_SOCKET].contains(&name) || name.ends_with(".ready");
+    let of_agent = [DATA_KEY, SESSIONS_SOCKET, STARTER_SOCKET, LEARNERS_FOLDER];
+    let is_of_agent = of_agent.contains(&name) || name.ends_with(".ready");
     if !is_plain || is_of_agent {
-        return Err(format!("file `{name}`: expected a plain name other than `{DATA_KEY}`"));
+        return Err(format!("file `{name}`: expected a plain name, and none of the agent's"));
     }
     Ok(())
 }

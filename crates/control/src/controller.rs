@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use tradewind_grant::PublicIdentity;
-use tradewind_plan::Problem;
+use tradewind_plan::{Plan, Problem};
 use tradewind_units::{FlowId, HostId, Money, Timestamp};
 
 pub use crate::event::{Answer, Decision, Event, Keys, Refusal};
 
 use crate::draft::{Draft, OPERATOR, unix_ms};
 use crate::explain::Explanation;
+use crate::joint::JointPlan;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::packet_flow::{PacketFlowRecord, PlannedPackets};
-use crate::record::{Host, Record};
+use crate::record::Record;
 use crate::state::State;
 use crate::{
-    billed, documents, enrolment, explain, import, learned, money, operator, packets, planning,
-    reports, rollout, staleness,
+    billed, documents, enrolment, explain, import, learned, operator, packets, planning, reports,
+    rollout, staleness, tenants,
 };
 
 /// The controller.
@@ -98,6 +99,17 @@ impl Controller {
             Event::Import(all) => return import::import(draft, all),
             Event::Bill(all) => return billed::import(draft, all),
             Event::Revoke(host) => operator::revoke(draft, host)?,
+            Event::SetTenant { tenant, budget, alarm } => {
+                tenants::set(draft, tenant, *budget, *alarm)?
+            }
+            Event::RemoveTenant(tenant) => tenants::remove(draft, tenant)?,
+            Event::SetTenantTokens { tenant, added } => {
+                return tenants::set_tokens(draft, tenant, added.as_ref());
+            }
+            Event::OfTenant { tenant, is_own, event } => {
+                tenants::claim(draft, tenant, *is_own, event)?;
+                return self.change(draft, event, entropy);
+            }
             Event::Planned(plan) => planning::planned(draft, plan)?,
             Event::Apply { plan } => rollout::apply(draft, *plan)?,
             Event::Report { .. } => unreachable!("reports change no documents"),
@@ -138,6 +150,15 @@ impl Controller {
         planning::problem(state, now)
     }
 
+    /// Returns the plan of the packet flows beside a plan of the streams, and hosts for both, by a
+    /// copy of the state.
+    ///
+    /// # Errors
+    /// When no hosts are left for the relays of the streams' plan.
+    pub fn joint_of(state: &State, now: Timestamp, streams: Plan) -> Result<JointPlan, Refusal> {
+        JointPlan::new(state, now, streams)
+    }
+
     /// Returns the part of a day's budget that is reserved for packet flows, which the problem's
     /// budget is without.
     #[must_use]
@@ -155,9 +176,27 @@ impl Controller {
     /// Explains why a flow takes its path, and not another.
     ///
     /// # Errors
-    /// When there is no such flow.
+    /// When there is no such flow of streams; of a packet flow the error says why it has its
+    /// service.
     pub fn explain(&self, now: Timestamp, flow: &FlowId) -> Result<Explanation, Refusal> {
-        explain::explain(&self.state, now, flow)
+        Self::explain_of(&self.state, now, flow)
+    }
+
+    /// Returns the same by a copy of the state, which nothing waits for.
+    ///
+    /// # Errors
+    /// As [`Controller::explain`].
+    pub fn explain_of(
+        state: &State,
+        now: Timestamp,
+        flow: &FlowId,
+    ) -> Result<Explanation, Refusal> {
+        if let Some(packets) = state.packet_flows.get(flow) {
+            let in_effect = planning::packets_in_effect(state, unix_ms(now));
+            let why = packets::why(state, packets, in_effect);
+            return Err(Refusal::NotFound(format!("`{flow}` is a packet flow: {why}")));
+        }
+        explain::explain(state, now, flow)
     }
 
     /// Returns the hosts that each flow passes now; none for a flow that goes direct: by plan, or
@@ -171,14 +210,13 @@ impl Controller {
     /// spent.
     #[must_use]
     pub fn packets_in_effect(&self, now: Timestamp) -> Option<&PlannedPackets> {
-        let plan = self.state.plan_in_effect()?;
-        (!money::is_unpaid(&self.state, unix_ms(now), plan)).then_some(&*plan.packets)
+        planning::packets_in_effect(&self.state, unix_ms(now))
     }
 
-    /// Returns the host whose gateway delivers a packet flow, if one can.
+    /// Returns the reason for which a packet flow has its service and relays now.
     #[must_use]
-    pub fn receiver(&self, flow: &PacketFlowRecord) -> Option<&Host> {
-        packets::receiver(&self.state, flow)
+    pub fn why_packets(&self, now: Timestamp, flow: &PacketFlowRecord) -> String {
+        packets::why(&self.state, flow, self.packets_in_effect(now))
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher

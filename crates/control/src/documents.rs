@@ -38,6 +38,7 @@ use crate::rollout;
 use crate::schedule::RESPONDER_PORT;
 use crate::state::State;
 use crate::take_back;
+use crate::tenants;
 use crate::watched::watched;
 
 /// The port of relays.
@@ -294,7 +295,8 @@ impl<'a> Compiler<'a> {
                     (&known.id, &known.from, &known.to) == (&flow.id, &flow.from, &flow.to)
                 })
             });
-            let is_planned = is_planned && !self.is_taken_back(&flow.id);
+            let is_planned =
+                is_planned && !self.is_taken_back(&flow.id) && !self.is_stopped(&flow.id);
             let planned = planned.filter(|_| is_planned);
             let routes = planned.map_or(&[Route::Direct][..], |it| it.routes.routes_to(&flow.to).1);
             let routes = routes.iter().filter(|route| self.is_trusted(route)).cloned().collect();
@@ -340,6 +342,11 @@ impl<'a> Compiler<'a> {
         let plan = self.plan_of_gateways().map(|plan| plan.record);
         let now = unix_ms(self.time);
         plan.is_some_and(|plan| take_back::of_plan(self.state, now, plan, flow).is_some())
+    }
+
+    /// Returns whether a flow goes direct, as its tenant's budget is zero or spent.
+    fn is_stopped(&self, flow: &FlowId) -> bool {
+        tenants::is_stopped(self.state, unix_ms(self.time), flow)
     }
 
     /// Returns whether a route passes no revoked relay.

@@ -11,6 +11,7 @@ use crate::invite::{Invite, InviteSecret};
 use crate::message::{JoinAnswer, JoinRequest, SCHEMA_VERSION};
 use crate::prices::{CATALOGUE, relay_type};
 use crate::record::{Host, InviteRecord, Record, Role};
+use crate::relayed;
 use crate::terms::Terms;
 
 /// Longest that an invite may last. Chosen: a month, the longest that an order of machines takes.
@@ -83,11 +84,11 @@ pub(crate) fn join(
         let refusal = Refusal::Forbidden("another host has used the invite".to_owned());
         return Ok(Answer::Refused(refusal));
     }
+    let known = known_or_new(draft, identity, &invite)?;
     let host = Host {
         data_identity: request.data_identity,
         address: request.address.unwrap_or(from),
-        config_version: request.config_version,
-        ..known_or_new(draft, identity, &invite)?
+        ..relayed::with_version(&known, request.config_version, draft.now())
     };
     let is_taken = |other: &Host| other.id != host.id && other.data_identity == host.data_identity;
     if draft.state.hosts.values().any(is_taken) {
@@ -130,6 +131,7 @@ fn known_or_new(
             is_trusted: true,
             is_drained: false,
             config_version: 0,
+            counts_from_unix_ms: None,
         }),
     }
 }

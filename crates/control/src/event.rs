@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
-use tradewind_plan::Plan;
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId};
 
 use crate::imported::{Billed, Imported};
@@ -14,7 +13,8 @@ use crate::invite::Invite;
 use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::packet_flow::PacketFlowRecord;
 use crate::proxies::Proxies;
-use crate::record::{FlowRecord, Mode, Record, Role};
+use crate::record::{FlowRecord, Mode, PlanRecord, Record, Role};
+use crate::tenant::{TenantId, TenantToken};
 use crate::terms::Terms;
 
 /// The controller's keys.
@@ -24,6 +24,13 @@ pub struct Keys {
     pub identity: IdentityKey,
     /// The operator's key that signs grants.
     pub operator: OperatorKey,
+}
+
+/// A plan of the streams, the packet flows beside them, and hosts for the relays of both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JointPlan {
+    /// The plan as it is stored, but for its number.
+    pub(crate) record: PlanRecord,
 }
 
 /// Settings to change; what is absent stays.
@@ -72,6 +79,9 @@ pub struct JumpstartRequest {
     /// The greatest initial window, 10 to 65535 segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_max: Option<Segments>,
+    /// True to time transfers between the hosts each hour, with learned windows and without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_probes: Option<bool>,
 }
 
 impl SettingsRequest {
@@ -96,6 +106,7 @@ impl SettingsRequest {
 
 /// Something that happened.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "events are handled one at a time, and not kept")]
 pub enum Event {
     /// The operator invites a host.
     Invite {
@@ -132,6 +143,33 @@ pub enum Event {
     SetProxies(Proxies),
     /// The operator ends the proxies of a site's gateways.
     RemoveProxies(SiteId),
+    /// The operator adds a tenant, or changes its budget and alarm; what is absent stays.
+    SetTenant {
+        /// Its name.
+        tenant: TenantId,
+        /// The most that its flows may cost in a day.
+        budget: Option<Money>,
+        /// Share of the budget whose use raises an alarm.
+        alarm: Option<Ratio>,
+    },
+    /// The operator removes a tenant, whose flows are the overlay's own from then on.
+    RemoveTenant(TenantId),
+    /// The operator adds a token to a tenant, or removes all that it has.
+    SetTenantTokens {
+        /// Its name.
+        tenant: TenantId,
+        /// The token.
+        added: Option<TenantToken>,
+    },
+    /// A flow is declared or removed for a tenant.
+    OfTenant {
+        /// Its name.
+        tenant: TenantId,
+        /// True if the tenant itself asks, which reaches no flow of others.
+        is_own: bool,
+        /// The event.
+        event: Box<Event>,
+    },
     /// The operator makes a learned destination a flow.
     Adopt {
         /// Its name.
@@ -157,7 +195,7 @@ pub enum Event {
     /// The operator revokes a host for good.
     Revoke(HostId),
     /// A plan was made of [`Controller::problem`](crate::Controller::problem).
-    Planned(Plan),
+    Planned(Box<JointPlan>),
     /// The operator has a plan put into effect.
     Apply {
         /// Its number.

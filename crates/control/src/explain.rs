@@ -113,6 +113,8 @@ pub enum Reason {
     HostAway,
     /// One of its hosts fails, or refuses what it should run.
     HostFailing,
+    /// The spend that the owner of one of its hosts allows is used up today.
+    HostSpent,
     /// One of its legs is not measured.
     NotMeasured,
     /// It is not faster than the path in effect.
@@ -189,8 +191,8 @@ impl<'a> View<'a> {
     fn offers(&self, hosts: &[HostId]) -> Option<Vec<usize>> {
         let problem = self.problem.as_ref()?;
         let offer = |id: &HostId| {
-            let role = &self.state.hosts.get(id)?.role;
-            problem.offers().iter().position(|offer| is_of(role, offer))
+            let host = self.state.hosts.get(id)?;
+            problem.offers().iter().position(|offer| is_of(self.state, host, offer))
         };
         hosts.iter().map(offer).collect()
     }
@@ -281,7 +283,7 @@ impl<'a> View<'a> {
     fn host_of(&self, offer: &Offer) -> Option<&'a Host> {
         let used: BTreeSet<&HostId> =
             self.state.plan_in_effect().into_iter().flat_map(|plan| plan.hosts.values()).collect();
-        let such = trusted_relays(self.state).filter(|host| is_of(&host.role, offer));
+        let such = trusted_relays(self.state).filter(|host| is_of(self.state, host, offer));
         such.min_by_key(|host| (self.fault(host).is_some(), !used.contains(&host.id)))
     }
 
@@ -364,6 +366,10 @@ impl<'a> View<'a> {
         let seen = self.state.seen.get(id)?;
         if seen.refused.is_some() {
             return Some((Reason::HostFailing, format!("{id} refuses its configuration")));
+        }
+        if seen.is_used_up() {
+            let why = format!("the spend that the owner of {id} allows is used up until tomorrow");
+            return Some((Reason::HostSpent, why));
         }
         let fails = seen.processes.iter().any(|process| process.state == ProcessState::Failed);
         fails.then(|| (Reason::HostFailing, format!("the relay on {id} fails")))
@@ -477,9 +483,9 @@ fn has_gateway(state: &State, site: &SiteId) -> bool {
     state.hosts.values().any(is_its)
 }
 
-fn is_of(role: &Role, offer: &Offer) -> bool {
-    let Role::Relay { region, relay_type } = role else { return false };
-    offer.region == *region && offer.relay_type.id == *relay_type
+fn is_of(state: &State, host: &Host, offer: &Offer) -> bool {
+    let offered = prices::offered(state, host);
+    offered == Some((offer.region.clone(), offer.relay_type.id.clone()))
 }
 
 fn named(hosts: &[HostId]) -> String {

@@ -28,14 +28,16 @@ pub struct Point {
 }
 
 /// Returns the plans of several budgets, `present` among them, the least first. `solve` makes a
-/// plan. More money never gives a worse plan: where it is found for less, that one counts.
+/// plan, and `worth` tells the worth of one within a budget. More money never gives a worse plan:
+/// where it is found for less, that one counts.
 ///
 /// # Errors
-/// When `solve` finds no plan at all.
+/// When `solve` finds no plan at all, or `worth` has no figures.
 pub fn points(
     problem: Problem,
     present: Money,
     mut solve: impl FnMut(&Problem) -> Result<Plan, String>,
+    worth: impl Fn(&Plan, Money) -> Result<Worth, String>,
 ) -> Result<Vec<Point>, String> {
     let unlimited = Money::from_usd(UNLIMITED_USD).unwrap_or_default();
     let mut problem = problem.with_budget(unlimited);
@@ -53,8 +55,9 @@ pub fn points(
                 best = Some(found);
             }
         }
-        let worth = best.as_ref().map(Worth::of);
-        points.extend(worth.map(|worth| Point { budget_usd_per_day: budget, worth }));
+        if let Some(best) = &best {
+            points.push(Point { budget_usd_per_day: budget, worth: worth(best, budget)? });
+        }
     }
     Ok(points)
 }
@@ -85,11 +88,15 @@ mod tests {
         solve(&TwoProxy, problem, &Limits::work(100_000)).map_err(|error| error.to_string())
     }
 
+    fn of_streams(plan: &Plan, _: Money) -> Result<Worth, String> {
+        Ok(Worth::of(plan))
+    }
+
     #[test]
     fn front_leads_from_no_relay_to_all_that_helps() {
         let bench = Bench::in_service();
         let problem = bench.controller.problem(bench.time()).unwrap();
-        let points = points(problem, usd(20.0), by_two_proxy).unwrap();
+        let points = points(problem, usd(20.0), by_two_proxy, of_streams).unwrap();
         assert!(points.len() <= MOST_PLANS as usize);
         let (first, last) = (&points[0], &points[points.len() - 1]);
         assert_eq!((first.budget_usd_per_day, first.worth.relays), (Money::ZERO, 0));
@@ -117,10 +124,13 @@ mod tests {
             let free = problem.clone().with_budget(Money::ZERO);
             by_two_proxy(if is_little || problem.budget() > usd(1000.0) { problem } else { &free })
         };
-        let points = points(problem.clone(), Money::ZERO, forgetful).unwrap();
+        let points = points(problem.clone(), Money::ZERO, forgetful, of_streams).unwrap();
         let saved: Vec<f64> = points.iter().map(|point| point.worth.seconds_saved).collect();
         assert!(saved.is_sorted() && points.len() > 4, "{points:?}");
         let failing = |_: &Problem| Err("none".to_owned());
-        assert_eq!(super::points(problem, Money::ZERO, failing), Err("none".to_owned()));
+        assert_eq!(
+            super::points(problem, Money::ZERO, failing, of_streams),
+            Err("none".to_owned())
+        );
     }
 }

@@ -11,7 +11,7 @@
 //! each taken as many times longer as the geometric means of its class are apart. Sessions of other
 //! classes count as no gain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -166,6 +166,28 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
         }
     };
     state.sessions.range((first_day(now, days), lowest())..).map(gain).collect()
+}
+
+/// Returns the cost of groups of flows in each of the last `days`, today included.
+pub(crate) fn costs_of<'a, K: Ord + Clone + 'a>(
+    state: &State,
+    now: Timestamp,
+    days: u64,
+    groups: impl Iterator<Item = (&'a K, &'a BTreeSet<FlowId>)>,
+) -> BTreeMap<K, BTreeMap<u64, Money>> {
+    let costs = Costs::new(state, now, days);
+    let of_flow = |day: u64, flow: &FlowId| {
+        let key = (day, flow.clone());
+        let tallies = state.sessions.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let packets = state.packets.get(&key).map_or(Money::ZERO, |day| day.counts.usd);
+        costs.of_flow(day, flow, tallies) + packets
+    };
+    let last = unix_ms(now) / DAY_MS;
+    let of_group = |flows: &BTreeSet<FlowId>| {
+        let of_day = |day| (day, flows.iter().map(|flow| of_flow(day, flow)).sum());
+        (first_day(now, days)..=last).map(of_day).collect()
+    };
+    groups.map(|(key, flows)| (key.clone(), of_group(flows))).collect()
 }
 
 /// Returns the use of each relay in the last `days`, today included, oldest first.

@@ -101,7 +101,7 @@ fn take(draft: &mut Draft, one: &Imported) -> Result<(), String> {
     draft.push(Record::Measurement(leg));
     if has_new_rate {
         let (source, destination) = ends;
-        let bytes_of_day = schedule::bytes_of_day(&draft.state, unix_ms);
+        let bytes_of_day = schedule::bytes_of_rate_tests(&draft.state, unix_ms);
         let was_doubted = false;
         let test = RateTest { source, destination, unix_ms, bytes_of_day, was_doubted };
         draft.push(Record::RateTest(test));

@@ -15,6 +15,7 @@ pub(crate) struct Index {
     flows_from: BTreeMap<SiteId, BTreeSet<FlowId>>,
     flows_to: BTreeMap<SiteId, BTreeSet<FlowId>>,
     next: BTreeMap<u64, BTreeMap<SiteId, Vec<SiteId>>>,
+    next_of_packets: BTreeMap<u64, BTreeMap<SiteId, BTreeSet<SiteId>>>,
 }
 
 impl Index {
@@ -47,6 +48,16 @@ impl Index {
     /// flows from there, first those of paths.
     pub(crate) fn next(&self, plan: u64, from: &SiteId) -> &[SiteId] {
         self.next.get(&plan).and_then(|plan| plan.get(from)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the places that follow a place on a path of this plan's packet flows.
+    pub(crate) fn next_of_packets<'a>(
+        &'a self,
+        plan: u64,
+        from: &SiteId,
+    ) -> impl Iterator<Item = &'a SiteId> + use<'a> {
+        let next = self.next_of_packets.get(&plan).and_then(|plan| plan.get(from));
+        next.into_iter().flatten()
     }
 
     /// Replaces a host.
@@ -86,11 +97,19 @@ impl Index {
             (from, all.filter(|place| seen.insert(place.clone())).collect())
         };
         self.next.insert(plan.number, next.into_iter().map(each_once).collect());
+        let mut next: BTreeMap<SiteId, BTreeSet<SiteId>> = BTreeMap::new();
+        for places in plan.packets.places(&plan.plan) {
+            for pair in places.windows(2) {
+                next.entry(pair[0].clone()).or_default().insert(pair[1].clone());
+            }
+        }
+        self.next_of_packets.insert(plan.number, next);
     }
 
     /// Forgets all plans but these.
     pub(crate) fn keep_plans(&mut self, is_kept: impl Fn(u64) -> bool) {
         self.next.retain(|number, _| is_kept(*number));
+        self.next_of_packets.retain(|number, _| is_kept(*number));
     }
 }
 

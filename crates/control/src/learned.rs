@@ -158,6 +158,28 @@ pub(crate) fn take(
     }
 }
 
+/// Returns the hours of a batch that are of flows by now: sessions of an adopted destination that
+/// ended before its gateway had the new document.
+pub(crate) fn of_flows(
+    state: &State,
+    host: &Host,
+    batch: &SessionBatch,
+) -> BTreeMap<FlowId, Vec<HourUsage>> {
+    let mut of_flows: BTreeMap<FlowId, Vec<HourUsage>> = BTreeMap::new();
+    let Role::Gateway { site } = &host.role else { return of_flows };
+    let Some(proxies) = state.proxies.get(site).filter(|_| !batch.learned.is_empty()) else {
+        return of_flows;
+    };
+    let declared = declared(state, site);
+    let possible = batch.learned.iter().take(MOST_OF_BATCH).filter(|hour| is_possible(hour));
+    for hour in possible.filter(|hour| proxies.reach(&hour.to)) {
+        if let Some(flow) = declared.get(&hour.to) {
+            of_flows.entry((*flow).clone()).or_default().push(hour.usage());
+        }
+    }
+    of_flows
+}
+
 impl LearnedFlow {
     fn add(&mut self, hour: &LearnedHour) {
         let sum = |known: u64, more: u64| known.saturating_add(more).min(MOST_COUNT);
@@ -343,7 +365,8 @@ pub(crate) fn tick(draft: &mut Draft, keys: &Keys) -> bool {
 mod tests {
     use super::*;
     use crate::event::Event;
-    use crate::testing::{Bench, flow, gateway};
+    use crate::message::{Arm, SessionTally};
+    use crate::testing::{Bench, flow, gateway, tally};
 
     fn site() -> SiteId {
         SiteId::new("office").unwrap()
@@ -464,6 +487,17 @@ mod tests {
         let more = hour(&bench, "files.example.com:443", 1_000);
         tell(&mut bench, 3, vec![more]);
         assert_eq!(bench.state().learned[&site()][&id].bytes, 10_000);
+        // Its gateway did not know it yet: what it told then is of the flow.
+        let carried = |bench: &Bench| -> u64 {
+            bench.state().usage[&id].hours().map(|hour| hour.bytes).sum()
+        };
+        assert_eq!(carried(&bench), 11_000);
+        let late = vec![hour(&bench, "files.example.com:443", 500)];
+        let tally = SessionTally { flow: id.clone(), ..tally(Arm::Overlay, &[], &[1.0]) };
+        let tallies = vec![tally];
+        let batch = SessionBatch { learned: late, tallies, ..SessionBatch::empty(1, 4) };
+        bench.report_with(1, |report| report.sessions = Some(batch));
+        assert_eq!(carried(&bench), 11_500 + 3_001_000, "beside what it tells of the flow itself");
         bench.event(Event::RemoveFlow(id));
         assert_eq!(names(&bench).len(), 2);
     }

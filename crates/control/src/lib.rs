@@ -11,6 +11,7 @@
 //! | [`invite`] | invites, which let one host join |
 //! | [`message`] | the messages between controller and agents |
 //! | [`ceiling`] | the most that a host's owner allows a controller |
+//! | [`bounds`] | its bounds on rate and spend, as types |
 //! | [`record`] | the records that the state consists of |
 //! | [`state`] | the state that records add up to |
 //! | [`event`] | events, and what is decided on them |
@@ -31,16 +32,21 @@
 //! | [`demand`] | what a flow is expected to carry in a day: declared, or forecast |
 //! | [`packet_flow`] | packet flows: declared, planned, and what became of their packets |
 //! | `packets` | their part in plans, and what gateways report of them |
+//! | [`by_path`] | their packets by the path that carried them, and those that it lost |
+//! | [`path_loss`] | the loss that their packets are expected to suffer |
 //! | [`schedule`] | which probes a host runs next |
 //! | [`knowledge`] | the planner's legs, from measurements |
 //! | `passive` | what connections show of legs |
 //! | `take_back` | paths that measure worse than predicted |
 //! | `watched` | the neighbours whose connections a host watches |
 //! | `planning` | the planning problem, and plans as records |
+//! | [`joint`] | the plan of streams and packet flows as one, on hosts |
 //! | [`front`] | the plans of several budgets |
 //! | [`what_if`] | plans under changes that are only supposed |
 //! | `staleness` | why a new plan should be made |
 //! | `rollout` | how a plan is put into effect: make before break |
+//! | [`tenant`] | tenants and their tokens, as types |
+//! | [`tenants`] | groups of flows with budgets and accounts of their own |
 //! | `prices` | what machines and traffic cost |
 //! | [`predict`] | predicted completion times of sessions |
 //! | [`settings`] | the operator's settings |
@@ -50,6 +56,8 @@
 //! | `learner_reports` | how that is taken in, and added up by day |
 //! | `money` | machines metered, the alarm and the stop of the budget |
 //! | [`billed`] | bills of clouds, imported by day and host |
+//! | [`transfer_times`] | completion times of timed transfers, as types |
+//! | [`transfers`] | how they are taken in, and their quantiles |
 //! | [`gain`] | what the overlay gains, and what it costs |
 //! | `documents` | what each host should run |
 //! | [`explain`] | why a flow takes its path, and not another |
@@ -57,6 +65,8 @@
 //! | `draft` | the records of a decision while they are made |
 
 pub mod billed;
+pub mod bounds;
+pub mod by_path;
 pub mod ceiling;
 pub mod controller;
 pub mod demand;
@@ -73,6 +83,7 @@ mod import;
 pub mod imported;
 mod index;
 pub mod invite;
+pub mod joint;
 pub mod jumpstart;
 pub mod knowledge;
 pub mod learned;
@@ -84,6 +95,7 @@ pub mod operator;
 pub mod packet_flow;
 mod packets;
 mod passive;
+pub mod path_loss;
 mod planning;
 pub mod predict;
 mod prices;
@@ -99,9 +111,13 @@ pub mod settings;
 mod staleness;
 pub mod state;
 mod take_back;
+pub mod tenant;
+pub mod tenants;
 pub mod terms;
 #[cfg(test)]
 mod testing;
+pub mod transfer_times;
+pub mod transfers;
 mod usage;
 mod watched;
 pub mod what_if;

@@ -28,9 +28,11 @@ use tradewind_grant::{IdentitySigner, PublicIdentity};
 use tradewind_units::{Duration, HostId, SiteId};
 
 pub use self::sessions::{Arm, FlowHour, LearnedHour, RelayTally, SessionBatch, SessionTally};
+use crate::bounds::Bounds;
 use crate::invite::InviteSecret;
 use crate::learner::LearnerReport;
 use crate::record::Role;
+use crate::transfer_times::TransferTime;
 
 /// The version of all messages: raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -48,6 +50,8 @@ pub const CARRIES_PACKETS: u32 = 2;
 /// The first of agents that report what processes with a `[jumpstart]` learn, and that take its
 /// `socket`.
 pub const LEARNS: u32 = 2;
+/// The first of agents that time transfers, and whose responders take them.
+pub const TIMES_TRANSFERS: u32 = 2;
 /// The time after which a long poll without news is answered. Chosen: below the idle timeout of
 /// common firewalls and proxies (60 s).
 pub const LONG_POLL: Duration = Duration::from_secs(25);
@@ -151,6 +155,9 @@ pub struct Document {
 /// The socket, in the working directory of a process, to which it sends its access log, and on
 /// which the agent listens.
 pub const SESSIONS_SOCKET: &str = "sessions.sock";
+
+/// The socket, in the working directory of processes, at which they ask for their successors.
+pub const STARTER_SOCKET: &str = "starter.sock";
 
 /// The folder, in the working directory of processes, of their learners' control sockets.
 pub const LEARNERS_FOLDER: &str = "learners";
@@ -257,6 +264,9 @@ pub struct Report {
     /// The learners of initial windows inside processes.
     #[serde(default)]
     pub learners: Vec<LearnerReport>,
+    /// The rate and spend of its owner's ceiling, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
 }
 
 /// The figures of a host's connections to a neighbour, by `TCP_INFO`, at no cost.
@@ -359,6 +369,12 @@ pub enum ProbeKind {
         /// Most that each connection sends, in Mbit/s; no cap when absent.
         max_rate_mbps: Option<f64>,
     },
+    /// The completion times of transfers to a responder, each over a new connection: of every size
+    /// one with the kernel's own first window, and one with the learned window where there is one.
+    Transfers {
+        /// Their sizes, in bytes.
+        sizes: [u32; 3],
+    },
 }
 
 /// The result of a probe.
@@ -403,6 +419,11 @@ pub enum ProbeOutcome {
         still_grew: bool,
         /// Bytes that the test carried.
         bytes: u64,
+    },
+    /// Completion times.
+    Transfers {
+        /// Each transfer.
+        times: Vec<TransferTime>,
     },
     /// The probe failed.
     Failed {

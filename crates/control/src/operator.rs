@@ -18,6 +18,7 @@ use crate::prices;
 use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Host, InviteRecord, Mode, Record, Role, Settings, Spent};
 use crate::state::State;
+use crate::tenants;
 use crate::terms::Terms;
 
 /// The first port that is given to a flow which names none. Chosen: below the ports that Linux
@@ -41,6 +42,7 @@ pub(crate) fn declare(
     keys: &Keys,
 ) -> Result<Answer, Refusal> {
     check_flow(draft, flow)?;
+    tenants::check_destination(&draft.state, flow)?;
     let action = format!(
         "declared flow {}: {} -> {}, {:.3} GB a day, at {}",
         flow.id,
@@ -186,6 +188,7 @@ pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Re
         return Err(Refusal::NotFound(format!("no flow `{flow}`")));
     }
     draft.push(Record::FlowRemoved { flow: flow.clone() });
+    tenants::forget(draft, flow);
     draft.audit(OPERATOR, format!("removed flow {flow}"));
     Ok(Answer::Done)
 }

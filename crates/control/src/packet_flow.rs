@@ -1,16 +1,22 @@
 //! Packet flows: as the operator declares them, as plans have them, and what became of their
 //! packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_desired::packets::Chooser;
-use tradewind_plan::PacketPlan;
-use tradewind_plan::packets::{MOST_BUDGET, MOST_BYTES, MOST_PER_SECOND};
-use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, Ratio, SiteId, time};
+use tradewind_plan::packets::{MOST_BUDGET, MOST_BYTES, MOST_PER_SECOND, PlannedPacketFlow};
+use tradewind_plan::{PacketPlan, Plan};
+use tradewind_units::{
+    Bandwidth, Bytes, Duration, FlowId, HostId, Money, Ratio, RegionId, RelayId, SiteId, time,
+};
 
+use crate::by_path::ByPath;
+
+/// Words of the basis of a loss that a flow's own packets have told.
+pub(crate) const OWN_PACKETS: &str = "packets of its own";
 /// Least packets a second. Chosen: as in problem files.
 const LEAST_PER_SECOND: f64 = 1e-3;
 
@@ -46,10 +52,13 @@ impl PacketFlowRecord {
     /// with its path while a plan is made for what has changed.
     #[must_use]
     pub fn has_ends_of(&self, other: &Self) -> bool {
-        let ends = |flow: &Self| {
-            (flow.id.clone(), flow.from.clone(), flow.to_site.clone(), flow.to, flow.listen)
-        };
-        ends(self) == ends(other)
+        let Self { id, from, to_site, to, listen, .. } = other;
+        self.is_between(from, to_site) && (&self.id, &self.to, &self.listen) == (id, to, listen)
+    }
+
+    /// Returns whether it goes from one of these sites to the other.
+    pub(crate) fn is_between(&self, from: &SiteId, to: &SiteId) -> bool {
+        self.from == *from && self.to_site == *to
     }
 
     /// Returns the rate at which it sends.
@@ -87,14 +96,76 @@ impl PacketFlowRecord {
 /// The packet flows of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedPackets {
-    /// The flows that were declared when it was made.
+    /// The flows that were declared when it was made, in the order of their names.
     pub flows: Vec<PacketFlowRecord>,
-    /// The services and relays; its relays have the names of hosts.
+    /// The services and relays, in the same order; its relays have the names of hosts.
     pub plan: PacketPlan,
     /// The reason why a flow has no part in it, and goes over the Internet alone.
     pub left_out: BTreeMap<FlowId, String>,
     /// The basis of the loss that each flow is expected to suffer, in words.
     pub losses: BTreeMap<FlowId, String>,
+    /// The flows whose loss was measured on the Internet path, when it was made or before.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub measured: BTreeSet<FlowId>,
+    /// The share of packets that the Internet is expected to lose, of each flow, left out or not;
+    /// absent in plans of older programs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected: BTreeMap<FlowId, Ratio>,
+    /// Hosts of relays that it could not use: their agents carry no packets.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub older: BTreeSet<HostId>,
+}
+
+impl PlannedPackets {
+    /// Returns a flow as it was declared when the plan was made.
+    #[must_use]
+    pub fn record(&self, id: &FlowId) -> Option<&PacketFlowRecord> {
+        let at = self.flows.binary_search_by(|flow| flow.id.cmp(id)).ok()?;
+        self.flows.get(at)
+    }
+
+    /// Returns the service and relays of a flow.
+    #[must_use]
+    pub fn planned(&self, id: &FlowId) -> Option<&PlannedPacketFlow> {
+        let flows = &self.plan.flows;
+        flows.get(flows.binary_search_by(|flow| flow.id.cmp(id)).ok()?)
+    }
+
+    /// Returns the loss on the Internet that it expects of a flow.
+    pub(crate) fn loss_of(&self, id: &FlowId) -> Option<Ratio> {
+        let known = self.expected.get(id).copied();
+        known.or_else(|| self.planned(id).map(|planned| planned.internet_loss))
+    }
+
+    /// Returns whether the loss that it expects of a flow was measured.
+    pub(crate) fn is_measured(&self, id: &FlowId) -> bool {
+        // Plans of older programs say so in words alone.
+        let in_words = || self.losses.get(id).is_some_and(|basis| basis.contains(OWN_PACKETS));
+        self.measured.contains(id) || self.measured.is_empty() && in_words()
+    }
+
+    /// Returns the places of each flow's path, both ends included, beside the plan of the streams.
+    pub(crate) fn places<'a>(
+        &'a self,
+        streams: &'a Plan,
+    ) -> impl Iterator<Item = Vec<SiteId>> + use<'a> {
+        let of_streams = streams.relays.iter().map(|relay| (&relay.id, &relay.region));
+        let added = self.plan.relays.iter().map(|relay| (&relay.id, &relay.region));
+        let regions: BTreeMap<&RelayId, &RegionId> = of_streams.chain(added).collect();
+        self.plan.flows.iter().filter_map(move |planned| {
+            let flow = self.record(&planned.id)?;
+            let relays = planned.path.iter().filter_map(|relay| regions.get(relay));
+            let relays = relays.map(|region| SiteId::from(RegionId::clone(region)));
+            let (from, to) = ([flow.from.clone()], [flow.to_site.clone()]);
+            Some(from.into_iter().chain(relays).chain(to).collect())
+        })
+    }
+
+    /// Returns whether it was made for a flow between the same addresses.
+    #[must_use]
+    pub fn has_ends_of(&self, flow: &PacketFlowRecord) -> bool {
+        self.record(&flow.id).is_some_and(|known| known.has_ends_of(flow))
+    }
 }
 
 /// Counts of packets, and of the copies of them.
@@ -209,4 +280,7 @@ pub struct DayPackets {
     /// The counts.
     #[serde(flatten)]
     pub counts: PacketCounts,
+    /// Those of each path; absent in days that older programs have added up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_path: Option<ByPath>,
 }

@@ -4,31 +4,32 @@
 //! cheapest service over the relays that the streams pay for, and others. A flow that no service
 //! can carry within the budget goes over the Internet alone, and says why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::packet::Tariff;
 use tradewind_plan::packets::{
-    FLOWS_PER_MACHINE, INTERNET_LOSS, PacketError, PacketFlow, Packets, RelayPrices,
+    FLOWS_PER_MACHINE, PacketFlow, Packets, RelayPrices, ServedPackets, Unplanned,
 };
 use tradewind_plan::service::Demand;
-use tradewind_plan::{Inputs, PacketPlan, Plan};
-use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, one_line};
+use tradewind_plan::{Inputs, Plan};
+use tradewind_units::{
+    Duration, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId, one_line,
+};
 
+use crate::by_path::ByPath;
 use crate::draft::DAY_MS;
 use crate::message::{CARRIES_PACKETS, SessionBatch};
 use crate::money;
 use crate::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord, PacketTally, PlannedPackets};
+use crate::path_loss::{self, ExpectedLoss};
 use crate::record::{Host, PlanRecord, Record, Role};
 use crate::sessions::MOST_COUNT;
 use crate::state::State;
+use crate::tenants;
 
 /// The time that costs are for: flows send all day.
 const DAY: Duration = Duration::from_secs(86_400);
 const HOURS: u32 = 24;
-/// Days, today included, whose packets tell what the Internet loses, and the least packets that do.
-/// Chosen: one loss in a thousand is seen ten times.
-const LOSS_DAYS: u64 = 2;
-const LOSS_PACKETS: u64 = 10_000;
 /// Longest service and reason that are kept. Chosen: far longer than a gateway's.
 const LONGEST_TEXT: usize = 200;
 /// Highest price of a GB that relays can have been told, in dollars. Chosen: several times the
@@ -41,12 +42,116 @@ const MOST_COPIES: f64 = 16.0;
 /// Returns the host whose gateway delivers a packet flow: the first one of its site that can.
 pub(crate) fn receiver<'a>(state: &'a State, flow: &PacketFlowRecord) -> Option<&'a Host> {
     let mut hosts = state.index.hosts_of(&flow.to_site).filter_map(|id| state.hosts.get(id));
-    hosts.find(|host| matches!(host.role, Role::Gateway { .. }) && carries_packets(host))
+    hosts.find(|host| matches!(host.role, Role::Gateway { .. }) && carries_packets(state, host))
 }
 
 /// Returns whether a host takes part in packet flows.
-pub(crate) fn carries_packets(host: &Host) -> bool {
-    host.is_trusted && host.config_version >= CARRIES_PACKETS
+pub(crate) fn carries_packets(state: &State, host: &Host) -> bool {
+    host.is_trusted && bar(state, host).is_none()
+}
+
+/// Returns why a trusted host takes no part in packet flows, if so. The bounds of an owner hold for
+/// streams alone.
+fn bar(state: &State, host: &Host) -> Option<&'static str> {
+    let is_bounded = || state.seen.get(&host.id).is_some_and(|seen| seen.bounds.is_some());
+    if host.config_version < CARRIES_PACKETS {
+        Some("runs an agent too old for packets")
+    } else if is_bounded() {
+        Some("has an owner who bounds rate or spend, which packets do not keep to")
+    } else {
+        None
+    }
+}
+
+/// Returns why no host can carry a flow now, not even over the Internet alone; `None` if one can.
+pub(crate) fn unable(state: &State, flow: &PacketFlowRecord) -> Option<String> {
+    [(&flow.from, "sends"), (&flow.to_site, "takes")]
+        .into_iter()
+        .find_map(|(site, verb)| gateway_unable(state, site, verb))
+}
+
+fn gateway_unable(state: &State, site: &SiteId, verb: &str) -> Option<String> {
+    let hosts = state.index.hosts_of(site).filter_map(|id| state.hosts.get(id));
+    let is_gateway = |host: &&Host| matches!(host.role, Role::Gateway { .. }) && host.is_trusted;
+    let gateways: Vec<&Host> = hosts.filter(is_gateway).collect();
+    if gateways.iter().any(|host| carries_packets(state, host)) {
+        return None;
+    }
+    let why = gateways.first().map(|host| (&host.id, bar(state, host).unwrap_or_default()));
+    let why = why.map_or("none has joined".to_owned(), |(id, why)| format!("{id} {why}"));
+    Some(format!("no gateway at {site} {verb} packet flows: {why}"))
+}
+
+/// Relays that packet flows may take: those of the streams' plan on hosts that carry packets, and
+/// further such hosts.
+pub(crate) struct Able<'a> {
+    /// The streams' plan, if it is made.
+    streams: Option<&'a Plan>,
+    /// Its relays on hosts that carry no packets.
+    barred: BTreeSet<RelayId>,
+    /// The number of relays that there may be of each kind, those of the streams included.
+    most: BTreeMap<(RegionId, RelayTypeId), usize>,
+    /// Hosts of relays that carry no packets, each with the reason.
+    barred_hosts: BTreeMap<HostId, &'static str>,
+}
+
+impl<'a> Able<'a> {
+    /// Returns those of `hosts` beside no streams' plan.
+    pub(crate) fn alone<'b>(state: &State, hosts: impl Iterator<Item = &'b Host>) -> Self {
+        let (streams, barred) = (None, BTreeSet::new());
+        let (most, barred_hosts) = (BTreeMap::new(), BTreeMap::new());
+        let mut able = Self { streams, barred, most, barred_hosts };
+        for host in hosts {
+            let Role::Relay { region, relay_type } = &host.role else { continue };
+            if carries_packets(state, host) {
+                *able.most.entry((region.clone(), relay_type.clone())).or_default() += 1;
+            } else {
+                let why = bar(state, host).unwrap_or("is not trusted");
+                able.barred_hosts.insert(host.id.clone(), why);
+            }
+        }
+        able
+    }
+
+    /// Returns those of `hosts` beside a streams' plan on hosts of its own.
+    pub(crate) fn beside<'b>(
+        state: &State,
+        streams: &'a Plan,
+        of_streams: &BTreeMap<RelayId, HostId>,
+        hosts: impl Iterator<Item = &'b Host>,
+    ) -> Self {
+        let mut able = Self::alone(state, hosts);
+        able.streams = Some(streams);
+        for relay in &streams.relays {
+            let host = of_streams.get(&relay.id);
+            if host.is_none_or(|id| able.barred_hosts.contains_key(id)) {
+                // It counts beside those that carry packets.
+                let kind = (relay.region.clone(), relay.relay_type.clone());
+                *able.most.entry(kind).or_default() += 1;
+                able.barred.insert(relay.id.clone());
+            }
+        }
+        able
+    }
+
+    /// Returns the planner's inputs with the quotas of these relays.
+    fn inputs(&self, inputs: &Inputs) -> Inputs {
+        let most = |kind: &(RegionId, RelayTypeId)| self.most.get(kind).copied().unwrap_or(0);
+        let most = inputs.most.keys().map(|kind| (kind.clone(), most(kind))).collect();
+        Inputs { most, ..inputs.clone() }
+    }
+
+    /// Returns a reason with the hosts that could not be planned over, if there are any.
+    fn with_barred(&self, reason: &str) -> String {
+        let Some((first, why)) = self.barred_hosts.first_key_value() else {
+            return reason.to_owned();
+        };
+        let others = match self.barred_hosts.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more relays carry no packets"),
+        };
+        format!("{reason}; {first} {why}{others}")
+    }
 }
 
 /// Returns a packet flow as the planner takes it.
@@ -61,29 +166,6 @@ pub(crate) fn flow_of(flow: &PacketFlowRecord, loss: Ratio) -> PacketFlow {
         demand: Demand { budget: flow.budget, bearable: flow.max_loss },
         loss,
         helper_rtt: None,
-    }
-}
-
-/// Returns the loss that a flow is expected to suffer on the Internet, and its basis in words: its
-/// own packets, else a rate test's, else an assumption.
-fn expected_loss(state: &State, now: u64, flow: &PacketFlowRecord) -> (Ratio, String) {
-    let days = (now / DAY_MS).saturating_sub(LOSS_DAYS - 1)..=now / DAY_MS;
-    let of_days = days.filter_map(|day| state.packets.get(&(day, flow.id.clone())));
-    let own = of_days.fold(PacketCounts::default(), |sum, day| sum.plus(day.counts));
-    let share = own.lost_by_internet as f64 / own.expected.max(1) as f64;
-    if let Ok(loss) = Ratio::new(share)
-        && own.expected >= LOSS_PACKETS
-    {
-        return (loss, format!("loss {loss} of {} packets of its own", own.expected));
-    }
-    let ends = (flow.from.clone(), flow.to_site.clone());
-    let tested = state.measurements.get(&ends).and_then(|leg| leg.rate?.retransmitted);
-    match tested {
-        Some(loss) => (loss, format!("loss {loss}: resent in a rate test of the Internet path")),
-        None => {
-            let loss = Ratio::new(INTERNET_LOSS).unwrap_or_default();
-            (loss, format!("loss {loss} assumed: none is measured yet"))
-        }
     }
 }
 
@@ -107,64 +189,73 @@ fn prices(inputs: &Inputs) -> BTreeMap<RegionId, RelayPrices> {
 
 /// Plans the packet flows over the relays of the streams' plan and others, for what that plan
 /// leaves of the budget; without one, over machines of which none is paid.
-pub(crate) fn plan(
-    state: &State,
-    now: u64,
-    inputs: &Inputs,
-    streams: Option<&Plan>,
-) -> PlannedPackets {
-    let mut planned = PlannedPackets::default();
-    let mut packets = Packets { prices: prices(inputs), ..Packets::default() };
+pub(crate) fn plan(state: &State, now: u64, inputs: &Inputs, able: &Able<'_>) -> PlannedPackets {
+    let inputs = &able.inputs(inputs);
+    let streams = able.streams;
+    let older = able.barred_hosts.keys().cloned().collect();
+    let mut planned = PlannedPackets { older, ..PlannedPackets::default() };
+    let mut packets =
+        Packets { prices: prices(inputs), barred: able.barred.clone(), ..Packets::default() };
     for flow in state.packet_flows.values() {
-        let (loss, basis) = expected_loss(state, now, flow);
+        planned.flows.push(flow.clone());
+        let ExpectedLoss { loss, basis, is_measured } = path_loss::expected(state, now, flow);
+        planned.expected.insert(flow.id.clone(), loss);
+        if is_measured {
+            planned.measured.insert(flow.id.clone());
+        }
+        if let Some(why) = unable(state, flow) {
+            planned.left_out.insert(flow.id.clone(), why);
+            continue;
+        }
         packets.flows.push(flow_of(flow, loss));
         planned.losses.insert(flow.id.clone(), basis);
-        planned.flows.push(flow.clone());
     }
     let spent = streams.map_or(Money::ZERO, |plan| plan.cost);
     let budget = inputs.budget.checked_sub(spent).unwrap_or_default();
     loop {
-        let (gone, why) = match packets.plan(inputs, streams) {
-            Ok(plan) => match (beyond(&plan, budget), wrong(&packets, inputs, streams, &plan)) {
-                (gone, _) if !gone.is_empty() => {
-                    (gone, "the budget does not suffice for it".to_owned())
-                }
-                (_, Some(bug)) => (all(&packets), bug),
-                (_, None) => return PlannedPackets { plan, ..planned },
-            },
-            Err(error) => match &error {
-                PacketError::NoService { flow, .. } => (vec![flow.clone()], error.to_string()),
-                _ => (all(&packets), error.to_string()),
-            },
+        let served =
+            packets.plan_within(inputs, streams, budget).map_err(|error| error.to_string());
+        let served = served.and_then(|served| {
+            packets.flows.retain(|flow| !served.left_out.contains_key(&flow.id));
+            checked(&packets, inputs, streams, served)
+        });
+        let ServedPackets { plan, left_out } = match served {
+            Ok(served) => served,
+            Err(problem) => {
+                state.packet_flows.keys().cloned().for_each(|flow| {
+                    planned.left_out.entry(flow).or_insert_with(|| problem.clone());
+                });
+                return planned;
+            }
         };
-        packets.flows.retain(|flow| !gone.contains(&flow.id));
-        planned.left_out.extend(gone.into_iter().map(|flow| (flow, why.clone())));
+        planned.left_out.extend(left_out.into_iter().map(|(flow, why)| match why {
+            Unplanned::NoService(error) => (flow, able.with_barred(&error.to_string())),
+            Unplanned::Unpaid => (flow, why.to_string()),
+        }));
+        let beyond = tenants::beyond(state, now, &plan);
+        if beyond.is_empty() {
+            return PlannedPackets { plan, ..planned };
+        }
+        packets.flows.retain(|flow| !beyond.contains(&flow.id));
+        let why = "the budget of its tenant does not suffice for it";
+        planned.left_out.extend(beyond.into_iter().map(|flow| (flow, why.to_owned())));
     }
 }
 
-fn all(packets: &Packets) -> Vec<FlowId> {
-    packets.flows.iter().map(|flow| flow.id.clone()).collect()
-}
-
-/// Returns what the verifier finds in a plan, if something.
-fn wrong(
+/// Returns a plan in which the verifier finds nothing.
+fn checked(
     packets: &Packets,
     inputs: &Inputs,
     streams: Option<&Plan>,
-    plan: &PacketPlan,
-) -> Option<String> {
-    let found = packets.verify(inputs, streams?, plan).into_iter().next()?;
-    Some(format!("the plan of packet flows is wrong, which is a bug of ours: {found}"))
-}
-
-/// Returns the flows that cost something and come after those that the budget pays.
-fn beyond(plan: &PacketPlan, budget: Money) -> Vec<FlowId> {
-    let mut sum = Money::ZERO;
-    let beyond = plan.flows.iter().filter(|flow| {
-        sum = sum.saturating_add(flow.cost);
-        sum > budget && flow.cost > Money::ZERO
-    });
-    beyond.map(|flow| flow.id.clone()).collect()
+    served: ServedPackets,
+) -> Result<ServedPackets, String> {
+    let found = streams.map(|streams| packets.verify(inputs, streams, &served.plan));
+    match found.and_then(|found| found.into_iter().next()) {
+        None => Ok(served),
+        Some(found) => {
+            Err(format!("the plan of packet flows is wrong, which is a bug of ours: {found}"))
+        }
+    }
 }
 
 /// Returns what a plan's packet flows rest on, a line each.
@@ -172,31 +263,105 @@ pub(crate) fn rests_on(planned: &PlannedPackets) -> impl Iterator<Item = String>
     planned.losses.iter().map(|(flow, basis)| format!("packet flow {flow}: {basis}"))
 }
 
-/// Returns which packet flows are declared otherwise than when the plan was made.
-pub(crate) fn declared(state: &State, plan: &PlanRecord) -> Vec<String> {
-    let planned: BTreeMap<_, _> = plan.packets.flows.iter().map(|flow| (&flow.id, flow)).collect();
-    let changed = |flow: &PacketFlowRecord| match planned.get(&flow.id) {
+/// Returns which packet flows are declared otherwise than when the plan was made, which are
+/// expected to lose more or less than they tolerate by now, and which hosts carry them otherwise.
+pub(crate) fn changed(state: &State, now: u64, plan: &PlanRecord) -> Vec<String> {
+    let changed = |flow: &PacketFlowRecord| match plan.packets.record(&flow.id) {
         None => Some(format!("packet flow {} is not planned", flow.id)),
-        Some(known) if *known != flow => Some(format!("packet flow {} was declared anew", flow.id)),
-        Some(_) => None,
+        Some(known) if known != flow => Some(format!("packet flow {} was declared anew", flow.id)),
+        Some(_) => carried_otherwise(state, plan, flow)
+            .or_else(|| another_loss(state, now, &plan.packets, flow)),
     };
-    let gone = planned.keys().filter(|id| !state.packet_flows.contains_key(**id));
+    let gone = plan.packets.flows.iter().map(|flow| &flow.id);
+    let gone = gone.filter(|id| !state.packet_flows.contains_key(*id));
     let gone = gone.map(|id| format!("packet flow {id} was removed"));
-    state.packet_flows.values().filter_map(changed).chain(gone).collect()
+    let newer = plan.packets.older.iter().filter_map(|id| state.hosts.get(id));
+    let newer = newer.filter(|host| carries_packets(state, host));
+    let newer = newer.map(|host| format!("host {} can carry packets by now", host.id));
+    state.packet_flows.values().filter_map(changed).chain(gone).chain(newer).collect()
+}
+
+/// Returns that a planned flow can be carried by now, or no longer, if so.
+fn carried_otherwise(state: &State, plan: &PlanRecord, flow: &PacketFlowRecord) -> Option<String> {
+    let is_planned = plan.packets.losses.contains_key(&flow.id);
+    if let Some(why) = unable(state, flow) {
+        return is_planned.then(|| format!("packet flow {}: {why}", flow.id));
+    }
+    if !is_planned {
+        return Some(format!("packet flow {} can be carried by now", flow.id));
+    }
+    let planned = plan.packets.planned(&flow.id)?;
+    let hosts = planned.path.iter().filter_map(|relay| plan.hosts.get(relay));
+    let mut hosts = hosts.filter_map(|id| state.hosts.get(id));
+    let older = hosts.find(|host| host.is_trusted && !carries_packets(state, host))?;
+    Some(format!("packet flow {}: host {} carries packets no longer", flow.id, older.id))
+}
+
+/// Returns that a flow that was planned is expected to lose more than it tolerates on the Internet,
+/// or no longer, other than the plan counts on.
+fn another_loss(
+    state: &State,
+    now: u64,
+    planned: &PlannedPackets,
+    flow: &PacketFlowRecord,
+) -> Option<String> {
+    planned.losses.get(&flow.id)?;
+    let before = planned.loss_of(&flow.id)?;
+    let after = path_loss::expected(state, now, flow).loss;
+    let is_tolerated = |loss: Ratio| loss.as_f64() <= flow.max_loss.as_f64();
+    let (id, most) = (&flow.id, flow.max_loss);
+    (is_tolerated(before) != is_tolerated(after)).then(|| {
+        format!("packet flow {id}: loss {after} on the Internet, was {before}; tolerates {most}")
+    })
+}
+
+/// Returns the reason for which a packet flow has its service and relays now; `in_effect` are the
+/// packet flows of the plan in effect.
+pub(crate) fn why(
+    state: &State,
+    flow: &PacketFlowRecord,
+    in_effect: Option<&PlannedPackets>,
+) -> String {
+    if let Some(why) = unable(state, flow) {
+        return format!("not carried: {why}");
+    }
+    let Some(packets) = in_effect else {
+        return "no plan is in effect: the Internet alone".to_owned();
+    };
+    if !packets.has_ends_of(flow) {
+        return "the plan was made before it was known: the Internet alone".to_owned();
+    }
+    if let Some(reason) = packets.left_out.get(&flow.id) {
+        return format!("the Internet alone: {reason}");
+    }
+    let planned = packets.planned(&flow.id);
+    let host = |relay: &RelayId| state.hosts.get(&HostId::new(relay.as_str()).ok()?);
+    let mut hosts = planned.into_iter().flat_map(|planned| &planned.path).filter_map(host);
+    if let Some(older) = hosts.find(|host| !carries_packets(state, host)) {
+        return format!("the Internet alone: host {} carries packets no longer", older.id);
+    }
+    let loss = packets.losses.get(&flow.id).map_or("", String::as_str);
+    if planned.is_some_and(|planned| !planned.path.is_empty()) {
+        format!("the cheapest service that meets its budget; {loss}")
+    } else {
+        format!("the Internet alone meets its budget; {loss}")
+    }
 }
 
 /// Returns why the controller should put the packet flows of a new plan into effect, if it should:
-/// one gets relays that the old plan does not give it.
-pub(crate) fn reason_to_apply(old: &PlannedPackets, new: &PlannedPackets) -> Option<String> {
-    let record =
-        |planned: &PlannedPackets, id| planned.flows.iter().find(|flow| flow.id == id).cloned();
-    let has_relays = |planned: &PlannedPackets, id| {
-        planned.plan.flows.iter().any(|flow| flow.id == id && !flow.path.is_empty())
-    };
+/// one gets relays, and the old plan gives it none that carry packets.
+pub(crate) fn reason_to_apply(
+    state: &State,
+    old: &PlanRecord,
+    new: &PlannedPackets,
+) -> Option<String> {
+    let host = |relay: &RelayId| state.hosts.get(old.hosts.get(relay)?);
+    let carries = |relay: &RelayId| host(relay).is_some_and(|host| carries_packets(state, host));
     let mut flows = new.plan.flows.iter().filter(|flow| !flow.path.is_empty());
     let gains = flows.find(|flow| {
-        let is_same = record(old, flow.id.clone()) == record(new, flow.id.clone());
-        !is_same || !has_relays(old, flow.id.clone())
+        let path = old.packets.planned(&flow.id).map_or(&[][..], |planned| &planned.path);
+        let has_relays = !path.is_empty() && path.iter().all(carries);
+        !has_relays || old.packets.record(&flow.id) != new.record(&flow.id)
     });
     gains.map(|flow| format!("packet flow {} gets {} over relays", flow.id, flow.service))
 }
@@ -211,15 +376,18 @@ pub(crate) fn take(
     records: &mut Vec<Record>,
 ) -> Money {
     let Role::Gateway { site } = &host.role else { return Money::ZERO };
+    if batch.packets.is_empty() {
+        return Money::ZERO;
+    }
     let day = now / DAY_MS;
+    let of_site = state.packet_flows.values().filter(|flow| flow.from == *site);
+    let flows: BTreeMap<_, _> = of_site.map(|flow| (flow.listen, flow)).collect();
     let mut sums: BTreeMap<_, DayPackets> = BTreeMap::new();
     let mut cost = Money::ZERO;
     for tally in batch.packets.iter().filter(|tally| is_possible(&tally.counts)) {
-        let is_its_own =
-            |flow: &&PacketFlowRecord| flow.from == *site && flow.listen == tally.listen;
-        let Some(flow) = state.packet_flows.values().find(is_its_own) else { continue };
-        let before = sums.get(&flow.id).or_else(|| state.packets.get(&(day, flow.id.clone())));
-        let before = before.map(|before| before.counts).unwrap_or_default();
+        let Some(flow) = flows.get(&tally.listen).copied() else { continue };
+        let known = sums.get(&flow.id).or_else(|| state.packets.get(&(day, flow.id.clone())));
+        let before = known.map(|known| known.counts).unwrap_or_default();
         // A gateway's word costs no more than the flow as it was declared can.
         let left = most_of_day(flow).checked_sub(before.usd).unwrap_or_default();
         let usd = tally.counts.usd.min(left);
@@ -230,7 +398,12 @@ pub(crate) fn take(
         cost = cost.saturating_add(usd);
         let PacketTally { service, why, .. } = tally;
         let [service, why] = [service, why].map(|text| one_line(text, LONGEST_TEXT));
-        let packets = DayPackets { flow: flow.id.clone(), day, service, why, counts };
+        let mut by_path = known.map(ByPath::of_day).unwrap_or_default();
+        let before = sums.get(&flow.id).map(|before| before.service.as_str());
+        let service_before = before.or_else(|| path_loss::service_before(state, day, flow));
+        by_path.add(&tally.counts, &service, service_before);
+        let (id, by_path) = (flow.id.clone(), Some(by_path));
+        let packets = DayPackets { flow: id, day, service, why, counts, by_path };
         sums.insert(flow.id.clone(), packets);
     }
     records.extend(sums.into_values().map(Record::Packets));

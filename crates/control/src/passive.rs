@@ -107,7 +107,7 @@ fn confirmed(state: &State, now: u64, (source, destination): &(SiteId, SiteId)) 
         source: source.clone(),
         destination: destination.clone(),
         unix_ms: now,
-        bytes_of_day: schedule::bytes_of_day(state, now),
+        bytes_of_day: schedule::bytes_of_rate_tests(state, now),
         was_doubted: false,
     })
 }

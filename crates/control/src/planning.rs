@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::StartUp;
 use tradewind_model::measurement::{LegMeasurement, Method};
-use tradewind_plan::{
-    Flow, Inputs, Legs, Objective, PacketPlan, Place, Plan, PlannedRelay, Problem, RelayType,
-    Running,
-};
+use tradewind_plan::{Flow, Inputs, Legs, Objective, Place, Plan, Problem, RelayType, Running};
 use tradewind_units::{
     Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
 };
@@ -17,15 +14,17 @@ use crate::demand::Demand;
 use crate::draft::{Draft, unix_ms};
 use crate::event::{Answer, Refusal};
 use crate::forecast;
+use crate::joint::JointPlan;
 use crate::knowledge::{self, MOST_RELAYS};
 use crate::money;
 use crate::packet_flow::PlannedPackets;
-use crate::packets;
+use crate::packets::{self, Able};
 use crate::prices;
-use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
+use crate::record::{FlowRecord, Host, PlanRecord, Record, Seen};
 use crate::rollout;
 use crate::state::State;
 use crate::take_back;
+use crate::tenants;
 
 /// The share of the total completion time by which a plan must beat the one in effect before the
 /// controller applies it by itself. Chosen: above the noise of measured rates, and moving flows has
@@ -46,12 +45,19 @@ pub(crate) fn supposed(
     change: impl FnOnce(&mut Inputs) -> Result<(), Refusal>,
 ) -> Result<Problem, Refusal> {
     let now = unix_ms(time);
-    let mut inputs = inputs_now(state, time, is_used);
+    let mut inputs = inputs_now(state, time, &is_used);
     change(&mut inputs)?;
     if state.packet_flows.is_empty() {
         check_flows(state.flows.len(), &inputs)?;
     }
-    inputs.budget = inputs.budget.checked_sub(reserved_of(state, now, &inputs)).unwrap_or_default();
+    let able = Able::alone(state, state.relay_hosts(now).filter(|host| is_used(host)));
+    let reserved = reserved_of(state, now, &inputs, &able);
+    inputs.budget = inputs.budget.checked_sub(reserved).unwrap_or_default();
+    without_taken_back(state, now, inputs)
+}
+
+/// Returns the problem without paths that were taken back.
+fn without_taken_back(state: &State, now: u64, mut inputs: Inputs) -> Result<Problem, Refusal> {
     take_back::exclude(state, now, &mut inputs.flows, &mut inputs.legs);
     let is_of_packets = inputs.flows.is_empty();
     let made = if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
@@ -60,18 +66,24 @@ pub(crate) fn supposed(
 
 /// Returns the part of a day's budget that is reserved for packet flows now.
 pub(crate) fn reserved(state: &State, time: Timestamp) -> Money {
-    reserved_of(state, unix_ms(time), &inputs_now(state, time, |_| true))
+    let now = unix_ms(time);
+    let able = Able::alone(state, state.relay_hosts(now));
+    reserved_of(state, now, &inputs_now(state, time, |_| true), &able)
 }
 
-fn reserved_of(state: &State, now: u64, inputs: &Inputs) -> Money {
+fn reserved_of(state: &State, now: u64, inputs: &Inputs, able: &Able<'_>) -> Money {
     if state.packet_flows.is_empty() {
         return Money::ZERO;
     }
-    packets::plan(state, now, inputs, None).plan.cost
+    packets::plan(state, now, inputs, able).plan.cost
 }
 
 /// Returns the inputs of the planner now, with those of the relay hosts that are to be used.
-fn inputs_now(state: &State, time: Timestamp, is_used: impl Fn(&Host) -> bool) -> Inputs {
+pub(crate) fn inputs_now(
+    state: &State,
+    time: Timestamp,
+    is_used: impl Fn(&Host) -> bool,
+) -> Inputs {
     let flows: Vec<&FlowRecord> = state.flows.values().collect();
     let hosts = state.relay_hosts(unix_ms(time)).filter(|host| is_used(host));
     inputs(state, time, hosts, &flows)
@@ -110,11 +122,11 @@ fn inputs<'a>(
     let mut types: BTreeMap<RelayTypeId, RelayType> = BTreeMap::new();
     let mut most: BTreeMap<(RegionId, RelayTypeId), usize> = BTreeMap::new();
     for host in relay_hosts {
-        if let Role::Relay { region, relay_type } = &host.role
-            && let Ok(known) = prices::relay_type(terms, relay_type)
+        if let Some(offered) = prices::offered(state, host)
+            && let Ok(known) = prices::offered_type(terms, &offered.1)
         {
-            types.insert(relay_type.clone(), known);
-            *most.entry((region.clone(), relay_type.clone())).or_default() += 1;
+            types.insert(offered.1.clone(), known);
+            *most.entry(offered).or_default() += 1;
         }
     }
     let regions: BTreeSet<RegionId> = most.keys().map(|(region, _)| region.clone()).collect();
@@ -147,6 +159,13 @@ fn inputs<'a>(
     }
 }
 
+/// Returns the packet flows of the plan in effect; `None` without one, and while nothing may be
+/// spent.
+pub(crate) fn packets_in_effect(state: &State, now: u64) -> Option<&PlannedPackets> {
+    let plan = state.plan_in_effect()?;
+    (!money::is_unpaid(state, now, plan)).then_some(&*plan.packets)
+}
+
 /// Returns the hosts that each flow passes now; none for a flow that goes direct, be it by plan,
 /// since its path was taken back, or since nothing may be spent.
 pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<&HostId>> {
@@ -154,7 +173,9 @@ pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<
     let Some(plan) = state.plan_in_effect().filter(is_paid) else { return BTreeMap::new() };
     let taken_back: BTreeSet<&FlowId> =
         take_back::of_plans_flows(state, now, plan).map(|(flow, _)| flow).collect();
-    let kept = plan.paths().filter(|(flow, _)| !taken_back.contains(&flow.id));
+    let kept = plan.paths().filter(|(flow, _)| {
+        !taken_back.contains(&flow.id) && !tenants::is_stopped(state, now, &flow.id)
+    });
     let hosts = |path: &[RelayId]| path.iter().filter_map(|relay| plan.hosts.get(relay)).collect();
     kept.map(|(flow, path)| (&flow.id, hosts(path))).collect()
 }
@@ -173,133 +194,66 @@ fn flows(state: &State, now: u64, declared: &[&FlowRecord], legs: &Legs) -> Vec<
     declared.iter().filter(is_known).map(flow).collect()
 }
 
+/// Returns a plan within the budgets of tenants.
+pub(crate) fn within_tenants(
+    state: &State,
+    time: Timestamp,
+    inputs: &Inputs,
+    plan: Plan,
+) -> Result<Plan, Refusal> {
+    let now = unix_ms(time);
+    if tenants::budgets(state, now).is_empty() || plan.relays.is_empty() {
+        return Ok(plan);
+    }
+    let able = Able::alone(state, state.relay_hosts(now));
+    let reserved = packets::plan(state, now, inputs, &able).plan;
+    tenants::within(state, now, &problem(state, time)?, &plan, &reserved)
+}
+
 /// Stores a plan, and applies it where that is the controller's part and no rollout is under way.
-pub(crate) fn planned(draft: &mut Draft, plan: &Plan) -> Result<Answer, Refusal> {
+/// Its basis is that of the state that it was made of: what has changed since makes it stale.
+pub(crate) fn planned(draft: &mut Draft, joint: &JointPlan) -> Result<Answer, Refusal> {
     let now = draft.now();
-    let budget = money::available(&draft.state, now);
-    if plan.cost > budget {
-        let problem = format!("the plan costs {} a day, above the budget {budget}", plan.cost);
+    let (cost, budget) = (joint.cost(), money::available(&draft.state, now));
+    if cost > budget {
+        let problem = format!("the plan costs {cost} a day, above the budget {budget}");
         return Err(Refusal::Conflict(problem));
     }
-    let mut packets = PlannedPackets::default();
-    if !draft.state.packet_flows.is_empty() {
-        let inputs = inputs_now(&draft.state, draft.time, |_| true);
-        packets = packets::plan(&draft.state, now, &inputs, Some(plan));
+    if joint.record.tenants != tenants::budgets(&draft.state, now) {
+        let problem = "budgets of tenants were changed since the plan was made";
+        return Err(Refusal::Conflict(problem.to_owned()));
     }
-    let hosts = hosts(&draft.state, now, plan, &packets.plan)?;
-    let plan = named_by_hosts(plan, &hosts);
-    name_packets_by_hosts(&mut packets.plan, &hosts);
-    let flows: Vec<FlowRecord> = plan
-        .flows
-        .iter()
-        .map(|planned| draft.state.flows.get(&planned.id).cloned())
-        .collect::<Option<_>>()
-        .ok_or_else(|| Refusal::Conflict("flows were removed since it was made".to_owned()))?;
-    let hosts = hosts.into_values().map(|host| (relay_of(&host), host)).collect();
-    let (known, measurements) = measurements(&draft.state, now, &plan, &flows);
-    let demand = |flow: &FlowRecord| (flow.id.clone(), forecast::demand(&draft.state, now, flow));
-    let demands = flows.iter().map(demand).collect();
+    joint.check_hosts(&draft.state, now)?;
     let number = draft.next_plan();
-    let mut record = PlanRecord {
-        number,
-        made_unix_ms: now,
-        usd_per_day: plan.cost.saturating_add(packets.plan.cost),
-        rests_on: Vec::new(),
-        plan,
-        hosts,
-        flows,
-        demands,
-        measurements,
-        measurements_in_effect: in_effect(&draft.state, now),
-        known_legs: known,
-        budget: Some(budget),
-        packets: Box::new(packets),
-        paths_since: BTreeMap::new(),
-    };
-    record.rests_on = rests_on(now, &record);
-    draft.push(Record::Plan(record));
+    draft.push(Record::Plan(PlanRecord { number, ..joint.record.clone() }));
     rollout::apply_newest(draft);
     Ok(Answer::Planned(number))
 }
 
-/// Returns a host for each relay of a plan: first those that the plan in effect uses.
-fn hosts(
-    state: &State,
-    now: u64,
-    plan: &Plan,
-    packets: &PacketPlan,
-) -> Result<BTreeMap<RelayId, HostId>, Refusal> {
-    let in_effect: BTreeSet<&HostId> =
-        state.plan_in_effect().into_iter().flat_map(|plan| plan.hosts.values()).collect();
-    let mut free: Vec<&Host> = state.relay_hosts(now).collect();
-    free.sort_by_key(|host| (!in_effect.contains(&host.id), &host.id));
-    let mut hosts = BTreeMap::new();
-    let of_packets = packets.relays.iter().map(|relay| PlannedRelay {
-        id: relay.id.clone(),
-        region: relay.region.clone(),
-        relay_type: relay.relay_type.clone(),
-    });
-    for relay in plan.relays.iter().cloned().chain(of_packets) {
-        let is_such = |host: &&Host| is_for(host, &relay);
-        let found = free.iter().position(is_such).ok_or_else(|| {
-            let problem = format!("no host for relay `{}` is left since it was made", relay.id);
-            Refusal::Conflict(problem)
-        })?;
-        hosts.insert(relay.id, free.remove(found).id.clone());
-    }
-    let is_known = |relay: &RelayId| hosts.contains_key(relay);
-    if !plan.flows.iter().flat_map(|flow| &flow.path).all(is_known) {
-        return Err(Refusal::Invalid(
-            "a path passes a relay that the plan does not run".to_owned(),
-        ));
-    }
-    Ok(hosts)
+/// Returns a plan with what it rests on in this state.
+pub(crate) fn with_basis(state: &State, now: u64, mut record: PlanRecord) -> PlanRecord {
+    let demand = |flow: &FlowRecord| (flow.id.clone(), forecast::demand(state, now, flow));
+    record.demands = record.flows.iter().map(demand).collect();
+    record.measurements = knowledge::current(state, now);
+    record.known_legs = record.measurements.len();
+    let places = places(&record);
+    record
+        .measurements
+        .retain(|leg| places.contains(&leg.source) && places.contains(&leg.destination));
+    record.measurements_in_effect = in_effect(state, now);
+    record.budget = Some(money::available(state, now));
+    record.rests_on = rests_on(now, &record);
+    record
 }
 
-fn is_for(host: &Host, relay: &PlannedRelay) -> bool {
-    host.role == Role::Relay { region: relay.region.clone(), relay_type: relay.relay_type.clone() }
-}
-
-/// Returns the name of the relay of a host: the host's.
-fn relay_of(host: &HostId) -> RelayId {
-    RelayId::new(host.as_str()).expect("names of hosts and of relays have one form")
-}
-
-/// Returns the plan with its relays named as the hosts.
-fn named_by_hosts(plan: &Plan, hosts: &BTreeMap<RelayId, HostId>) -> Plan {
-    let named = |relay: &RelayId| hosts.get(relay).map_or_else(|| relay.clone(), relay_of);
-    let mut plan = plan.clone();
-    plan.relays.iter_mut().for_each(|relay| relay.id = named(&relay.id));
-    for relay in plan.flows.iter_mut().flat_map(|flow| &mut flow.path) {
-        *relay = named(relay);
-    }
-    plan
-}
-
-/// Names the relays of packet flows as the hosts.
-fn name_packets_by_hosts(plan: &mut PacketPlan, hosts: &BTreeMap<RelayId, HostId>) {
-    let own = plan.relays.iter_mut().map(|relay| &mut relay.id);
-    for relay in plan.flows.iter_mut().flat_map(|flow| &mut flow.path).chain(own) {
-        if let Some(host) = hosts.get(relay) {
-            *relay = relay_of(host);
-        }
-    }
-}
-
-/// Returns the number of known legs, and the measurements between the places of a plan.
-fn measurements(
-    state: &State,
-    now: u64,
-    plan: &Plan,
-    flows: &[FlowRecord],
-) -> (usize, Vec<LegMeasurement>) {
-    let ends = flows.iter().flat_map(|flow| [flow.from.clone(), flow.to_site.clone()]);
-    let relays = plan.relays.iter().map(|relay| relay.region.clone().into());
-    let places: BTreeSet<SiteId> = ends.chain(relays).collect();
-    let mut known = knowledge::current(state, now);
-    let count = known.len();
-    known.retain(|leg| places.contains(&leg.source) && places.contains(&leg.destination));
-    (count, known)
+/// Returns the places of a plan: the ends of its flows, and its relays.
+fn places(plan: &PlanRecord) -> BTreeSet<SiteId> {
+    let ends = plan.flows.iter().flat_map(|flow| [&flow.from, &flow.to_site]);
+    let of_packets = plan.packets.flows.iter().flat_map(|flow| [&flow.from, &flow.to_site]);
+    let relays = plan.plan.relays.iter().map(|relay| &relay.region);
+    let added = plan.packets.plan.relays.iter().map(|relay| &relay.region);
+    let relays = relays.chain(added).map(|region| SiteId::from(region.clone()));
+    ends.chain(of_packets).cloned().chain(relays).collect()
 }
 
 /// Returns the measurements of the legs of the plan in effect, and of the one that is put into it.
@@ -314,14 +268,22 @@ fn in_effect(state: &State, now: u64) -> Vec<LegMeasurement> {
     state.plan_in_effect().into_iter().chain(next).flat_map(legs).collect()
 }
 
-/// Returns the legs of the plan's paths, as places.
+/// Returns the legs of the plan's paths, those of packet flows included, as places.
 pub(crate) fn legs_of_paths(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
-    let mut legs = BTreeSet::new();
-    for (flow, path) in plan.paths() {
-        let places = plan.places(flow, path);
-        legs.extend(places.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
-    }
+    let mut legs = legs_of_streams(plan);
+    plan.packets.places(&plan.plan).for_each(|places| add_legs(&mut legs, &places));
     legs
+}
+
+fn legs_of_streams(plan: &PlanRecord) -> BTreeSet<(SiteId, SiteId)> {
+    let mut legs = BTreeSet::new();
+    let paths = plan.paths();
+    paths.for_each(|(flow, path)| add_legs(&mut legs, &plan.places(flow, path)));
+    legs
+}
+
+fn add_legs(legs: &mut BTreeSet<(SiteId, SiteId)>, places: &[SiteId]) {
+    legs.extend(places.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
 }
 
 /// Returns what the plan's seconds rest on, in a line for each flow with a forecast and each leg of
@@ -348,7 +310,7 @@ fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
     let volume = |(flow, demand): (&FlowId, &Demand)| format!("flow {flow}: {}", demand.in_words());
     let volumes = plan.demands.iter().filter(is_forecast).map(volume);
     let packets = packets::rests_on(&plan.packets);
-    volumes.chain(legs_of_paths(plan).iter().map(line)).chain(packets).collect()
+    volumes.chain(legs_of_streams(plan).iter().map(line)).chain(packets).collect()
 }
 
 /// Returns why the controller should apply a plan by itself, if it should.
@@ -363,10 +325,13 @@ pub(crate) fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Op
     if let Some(obstacle) = obstacle(state, unix_ms(time), old) {
         return Some(obstacle);
     }
-    if let Some(reason) = packets::reason_to_apply(&old.packets, &new.packets) {
+    let of_packets = packets::reason_to_apply(state, old, &new.packets);
+    let of_tenants = || tenants::reason_to_apply(state, unix_ms(time), (old, new));
+    if let Some(reason) = of_packets.or_else(of_tenants) {
         return Some(reason);
     }
-    let problem = problem(state, time).ok()?;
+    let inputs = inputs_now(state, time, |_| true);
+    let problem = without_taken_back(state, unix_ms(time), inputs).ok()?;
     let seconds = |plan: &Plan| -> Option<f64> {
         let flow = |(index, flow): (usize, &Flow)| {
             let planned = plan.flows.iter().find(|planned| planned.id == flow.id);
@@ -380,6 +345,10 @@ pub(crate) fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Op
     let (old, new) = (seconds(&old.plan)?, seconds(&new.plan)?);
     let gain = 1.0 - new / old;
     (gain > HYSTERESIS).then(|| format!("its flows take {:.0} % less time", gain * 100.0))
+}
+
+fn is_used_up(state: &State, host: &HostId) -> bool {
+    state.seen.get(host).is_some_and(Seen::is_used_up)
 }
 
 /// Returns why a plan cannot be kept in effect, if it cannot.
@@ -404,6 +373,7 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
     let why = match state.hosts.get(gone) {
         Some(host) if !host.is_trusted => "revoked",
         Some(host) if host.is_drained => "drained",
+        Some(_) if is_used_up(state, gone) => "at the end of its owner's spend of today",
         _ => "unreachable or failing",
     };
     Some(format!("host {gone} of plan {} is {why}", plan.number))
@@ -412,8 +382,9 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceiling::{Bounds, SpendBound};
     use crate::event::{Event, SettingsRequest};
-    use crate::record::Settings;
+    use crate::record::{Role, Settings};
     use crate::terms::Terms;
     use crate::testing::{Bench, flow, gateway, host, relay};
 
@@ -451,6 +422,35 @@ mod tests {
         assert_eq!(restarted.problem(bench.time()).unwrap().inputs().regions.len(), 2);
         bench.now += 3_600_000;
         assert_eq!(regions(&bench).len(), 2);
+    }
+
+    #[test]
+    fn owners_rate_is_a_hosts_capacity_and_used_up_spend_takes_the_host_away() {
+        let mut bench = Bench::in_service();
+        let bounds = |is_used_up| Bounds {
+            rate: Some("1.9 Gbit/s".parse().unwrap()),
+            spend: Some(SpendBound { usd_per_day: Money::from_usd(5.0).unwrap(), is_used_up }),
+        };
+        bench.report_with(3, |report| report.bounds = Some(bounds(false)));
+        let problem = bench.controller.problem(bench.time()).unwrap();
+        let inputs = problem.inputs();
+        let hosts = |region: &str, mbps: f64| -> usize {
+            let is_such = |it: &&RelayType| (it.capacity.as_mbps() - mbps).abs() < 1e-6;
+            let types = inputs.relay_types.iter().filter(is_such);
+            types.map(|it| inputs.most[&(region.parse().unwrap(), it.id.clone())]).sum()
+        };
+        let whole = RelayType::cloudpilot().capacity.as_mbps();
+        assert_eq!((hosts("gcp:asia-east1", 1900.0), hosts("gcp:asia-east1", whole)), (1, 0));
+        assert_eq!((hosts("gcp:europe-north1", 1900.0), hosts("gcp:europe-north1", whole)), (0, 1));
+        bench.plan();
+        let newest = bench.state().newest_plan().unwrap();
+        assert!(newest.hosts.values().any(|used| used.as_str() == "gcp:asia-east1-1"));
+        bench.report_with(3, |report| report.bounds = Some(bounds(true)));
+        let stale = bench.controller.staleness(bench.time());
+        assert!(stale.iter().any(|why| why.contains("its owner's spend of today")), "{stale:?}");
+        bench.plan();
+        let newest = bench.state().newest_plan().unwrap();
+        assert!(newest.hosts.values().all(|used| used.as_str() != "gcp:asia-east1-1"));
     }
 
     #[test]

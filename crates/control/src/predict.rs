@@ -37,7 +37,7 @@ impl<'a> Predictor<'a> {
         let mut places = vec![(Place::Site(flow.from.clone()), None)];
         for relay in relays {
             let relay = self.plan.plan.relays.iter().find(|known| known.id == *relay)?;
-            let relay_type = prices::relay_type(self.terms, &relay.relay_type).ok()?;
+            let relay_type = prices::offered_type(self.terms, &relay.relay_type).ok()?;
             places.push((Place::Relay(relay.region.clone()), Some(relay_type)));
         }
         places.push((Place::Site(flow.to_site.clone()), None));

@@ -6,7 +6,7 @@ use tradewind_model::Catalogue;
 use tradewind_model::catalogue::Egress;
 use tradewind_model::cost::Prices;
 use tradewind_plan::RelayType;
-use tradewind_units::{Bytes, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
+use tradewind_units::{Bandwidth, Bytes, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::event::Refusal;
@@ -48,6 +48,38 @@ pub(crate) fn relay_type(terms: &Terms, id: &RelayTypeId) -> Result<RelayType, R
         per_connection: vm.per_connection_cap,
         set_up: vm.usd_per_hour.times(HOURS),
     })
+}
+
+/// Put between the name of a type and a lower capacity, in kbit/s, that owners of hosts state.
+const BOUND: &str = ":bound-";
+
+/// Returns the type that a host offers as a relay: that of its role, of a lower capacity where its
+/// owner bounds the rate.
+pub(crate) fn offered(state: &State, host: &Host) -> Option<(RegionId, RelayTypeId)> {
+    let Role::Relay { region, relay_type: id } = &host.role else { return None };
+    let bound = state.seen.get(&host.id).and_then(|seen| seen.bounds?.rate);
+    let terms = &state.settings.terms;
+    let is_less = |rate: &Bandwidth| relay_type(terms, id).is_ok_and(|it| *rate < it.capacity);
+    let named = |rate: Bandwidth| {
+        RelayTypeId::new(format!("{id}{BOUND}{}", (rate.as_bps() / 1000).max(1))).ok()
+    };
+    let bounded = bound.filter(is_less).and_then(named);
+    Some((region.clone(), bounded.unwrap_or_else(|| id.clone())))
+}
+
+/// Returns the relay type of this name, which a host offers.
+pub(crate) fn offered_type(terms: &Terms, id: &RelayTypeId) -> Result<RelayType, Refusal> {
+    let Some((name, kbps)) = id.as_str().split_once(BOUND) else {
+        return relay_type(terms, id);
+    };
+    let bound = kbps.parse().ok().and_then(|kbps: u64| Bandwidth::from_bps(kbps * 1000).ok());
+    let known = RelayTypeId::new(name).ok().and_then(|name| relay_type(terms, &name).ok());
+    let (Some(bound), Some(of_role)) = (bound, known) else {
+        return relay_type(terms, id);
+    };
+    let per_connection = of_role.per_connection.map(|most| most.min(bound));
+    let capacity = of_role.capacity.min(bound);
+    Ok(RelayType { id: id.clone(), capacity, per_connection, ..of_role })
 }
 
 /// Returns the cost of the relay machine of a host for so many milliseconds.

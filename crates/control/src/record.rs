@@ -21,6 +21,8 @@ pub use crate::settings::{JumpstartSettings, Mode, Settings};
 pub use day_relayed::{Carried, DayRelayed};
 pub use taken_back::{MisledLeg, TakenBack, TakenPath};
 
+use crate::bounds::Bounds;
+use crate::by_path::Handshakes;
 use crate::demand::Demand;
 use crate::imported::Billed;
 use crate::invite::InviteHash;
@@ -30,6 +32,8 @@ use crate::message::{
 };
 use crate::packet_flow::{DayPackets, PacketFlowRecord, PlannedPackets};
 use crate::proxies::{LearnedFlow, Proxies};
+use crate::tenant::{Tenant, TenantId};
+use crate::transfer_times::DayTransfers;
 
 /// The role of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,6 +85,13 @@ pub enum Record {
     Flow(FlowRecord),
     /// A packet flow, by its name.
     PacketFlow(PacketFlowRecord),
+    /// A tenant, by its name.
+    Tenant(Tenant),
+    /// A tenant that is no more.
+    TenantRemoved {
+        /// Its name.
+        tenant: TenantId,
+    },
     /// A flow or packet flow that is no more.
     FlowRemoved {
         /// Its name.
@@ -92,6 +103,8 @@ pub enum Record {
     OldMeasurement(LegMeasurement),
     /// The last rate test of a leg, by its ends.
     RateTest(RateTest),
+    /// Handshakes of probes between the sites of packet flows, by these.
+    Handshakes(Handshakes),
     /// A plan, by its number.
     Plan(PlanRecord),
     /// The state of putting a plan into effect; there is one.
@@ -132,6 +145,8 @@ pub enum Record {
     Billed(Billed),
     /// The ended connections of one host and day, by both.
     Jumps(DayJumps),
+    /// The timed transfers of one day between two places, by the day and both.
+    Transfers(DayTransfers),
     /// The paths that were taken back from a flow, by the flow.
     TakenBack(TakenBack),
     /// A doubt in a leg's rate, by the leg's ends. Not kept.
@@ -218,6 +233,10 @@ pub struct Host {
     /// The [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of its agent.
     #[serde(default)]
     pub config_version: u32,
+    /// Time from which its relay counts all that it carries, in milliseconds since the Unix epoch;
+    /// absent: always. Before, a process may still drain that an older agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts_from_unix_ms: Option<u64>,
 }
 
 /// A flow that the operator declared.
@@ -271,6 +290,9 @@ pub struct PlanRecord {
     /// The budget that it was made for, if that is known.
     #[serde(default)]
     pub budget: Option<Money>,
+    /// What it may cost for each tenant that has a bound.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<TenantId, Money>,
     /// Its packet flows.
     #[serde(default)]
     pub packets: Box<PlannedPackets>,
@@ -387,6 +409,17 @@ pub struct Seen {
     pub processes: Vec<ProcessStatus>,
     /// The version of its program.
     pub agent_version: String,
+    /// The rate and spend of its owner's ceiling.
+    #[serde(default)]
+    pub bounds: Option<Bounds>,
+}
+
+impl Seen {
+    /// Returns whether the host relays nothing more today, by its owner's spend.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.bounds.and_then(|bounds| bounds.spend).is_some_and(|spend| spend.is_used_up)
+    }
 }
 
 /// A probe that a host runs.
@@ -399,6 +432,8 @@ pub struct Probing {
     /// The probe, and the time after which it counts as lost, in milliseconds since the Unix
     /// epoch; `None` once it has ended.
     pub probe: Option<(Probe, u64)>,
+    /// True if its host has reported that it failed.
+    pub has_failed: bool,
 }
 
 /// The last rate test of a leg.

@@ -3,7 +3,9 @@
 //! Both sides tell a session when it ends, in batches that count once, so that their sums of a flow
 //! and relay differ by no more than what is on its way, and by the buffers of sessions that broke.
 //! A difference beyond that, for a while in which both report, is alarmed once. Traffic costs what
-//! relays counted; where one does not tell, what gateways told.
+//! relays counted; where one does not tell, what gateways told. So it is as well for an hour after
+//! an older agent was upgraded: the relay's process of before tells nobody its sessions while it
+//! drains.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +22,9 @@ use crate::record::{Carried, DayRelayed, Host, Record, Role};
 use crate::sessions::{MOST_BYTES, MOST_COUNT, MOST_OF_BATCH, MOST_SESSIONS};
 use crate::state::{SEEN_WITHIN, State};
 
+/// Time for which the relays of a plan go on for its sessions. Chosen: as a process does after an
+/// upgrade (`timeouts.retire`).
+pub(crate) const RETIRES_FOR: Duration = Duration::from_secs(3600);
 /// The first [`CONFIG_VERSION`](crate::message::CONFIG_VERSION) of agents that tell what their
 /// relay carried.
 pub(crate) const TELLS_RELAYED: u32 = 2;
@@ -30,6 +35,9 @@ const LARGEST_SHARE: f64 = 0.05;
 /// is in buffers along its path. Chosen: buffers grow to several megabytes a leg.
 const SMALL: u64 = 1_000_000;
 const IN_BUFFERS: u64 = 32_000_000;
+/// Time for which a process goes on for its sessions after the upgrade of its agent, and until the
+/// last of them is told. Chosen: as processes retire, and some reports.
+const DRAINS_FOR: Duration = Duration::from_secs(RETIRES_FOR.as_secs() + 120);
 /// Time for which sums must differ. Chosen: a dozen reports.
 const LASTS: Duration = Duration::from_secs(120);
 
@@ -75,17 +83,34 @@ pub fn compared(state: &State, now: Timestamp, days: u64) -> Vec<Compared> {
     rows.map(compare).collect()
 }
 
-/// Returns whether a relay's host tells what it carried.
-pub(crate) fn tells(state: &State, relay: &RelayId) -> bool {
+/// Returns whether a relay's host tells all that it carried.
+pub(crate) fn tells(state: &State, now: u64, relay: &RelayId) -> bool {
     let host = HostId::new(relay.as_str()).ok().and_then(|id| state.hosts.get(&id));
-    host.is_some_and(|host| host.config_version >= TELLS_RELAYED)
+    host.is_some_and(|host| host_tells(host, now))
+}
+
+fn host_tells(host: &Host, now: u64) -> bool {
+    let has_drained = host.counts_from_unix_ms.is_none_or(|from| from <= now);
+    host.config_version >= TELLS_RELAYED && has_drained
+}
+
+/// Returns a host with the version of its agent that it states now.
+pub(crate) fn with_version(host: &Host, config_version: u32, now: u64) -> Host {
+    let is_upgraded = host.config_version < TELLS_RELAYED && config_version >= TELLS_RELAYED;
+    let is_new = host.joined_unix_ms == now;
+    let counts_from_unix_ms = if is_upgraded && !is_new {
+        Some(now + DRAINS_FOR.as_millis() as u64)
+    } else {
+        host.counts_from_unix_ms
+    };
+    Host { config_version, counts_from_unix_ms, ..host.clone() }
 }
 
 /// Returns the records of what a gateway told of relays that count themselves.
 pub(crate) fn told(state: &State, now: u64, tallies: &[&SessionTally]) -> Vec<Record> {
     let mut rows = Rows::new(state, now);
     for tally in tallies {
-        for relay in tally.path.iter().filter(|relay| tells(state, relay)) {
+        for relay in tally.path.iter().filter(|relay| tells(state, now, relay)) {
             let row = rows.of(&tally.flow, relay);
             add(&mut row.told, tally.sessions, tally.failed, tally.bytes());
         }
@@ -105,7 +130,7 @@ pub(crate) fn take(
     else {
         return Money::ZERO;
     };
-    if batch.relayed.is_empty() {
+    if batch.relayed.is_empty() || !host_tells(host, now) {
         return Money::ZERO;
     }
     let (regions, terms) = (regions(state), &state.settings.terms);
@@ -325,6 +350,19 @@ mod tests {
         assert_eq!(traffic(&bench), before + counted);
         assert!(crate::gain::flows(bench.state(), bench.time(), 1)[0].cost >= both);
         assert_eq!(first(&bench).told_sessions, 100);
+
+        // Its agent is new again. The process before drains and tells nobody, so that for an hour
+        // gateways' word counts, and that of the new process not beside it.
+        bench.report_with(2, |_| {});
+        let before = traffic(&bench);
+        tell(&mut bench, 3, 100);
+        count(&mut bench, 2, 1, 40);
+        assert_eq!(traffic(&bench), before + counted);
+        bench.now += DRAINS_FOR.as_millis() as u64;
+        let before = traffic(&bench);
+        tell(&mut bench, 4, 100);
+        count(&mut bench, 2, 2, 100);
+        assert_eq!(traffic(&bench), before + counted);
     }
 
     #[test]

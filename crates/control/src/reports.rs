@@ -1,11 +1,14 @@
 //! Reports of hosts: the processes that they run, and their measurements.
 
+use std::collections::BTreeMap;
+
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
 use tradewind_units::{
     Bandwidth, Bytes, Duration, Money, Ratio, SiteId, Timestamp, one_line, time,
 };
 
+use crate::by_path::Handshakes;
 use crate::draft::unix_ms;
 use crate::event::{Answer, Decision, Refusal};
 use crate::message::{
@@ -13,11 +16,13 @@ use crate::message::{
     ReportAnswer, SCHEMA_VERSION,
 };
 use crate::money::{self, Traffic};
+use crate::path_loss;
 use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
+use crate::transfers::DayTransfers;
 use crate::{
     learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, take_back,
-    usage,
+    transfers, usage,
 };
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
@@ -42,8 +47,7 @@ pub(crate) fn report(
     let now = unix_ms(time);
     let mut records = vec![Record::Seen(seen(host, now, report))];
     if host.config_version != report.config_version {
-        let config_version = report.config_version;
-        records.push(Record::Host(Host { config_version, ..host.clone() }));
+        records.push(Record::Host(relayed::with_version(host, report.config_version, now)));
     }
     let mut measured = Measured {
         state,
@@ -51,26 +55,19 @@ pub(crate) fn report(
         now,
         legs: Vec::new(),
         tests: Vec::new(),
+        transfers: Vec::new(),
         cost: Money::ZERO,
         bytes: 0,
+        handshakes: Vec::new(),
     };
-    let mut ended = Vec::new();
-    for result in &report.results {
-        let Some(probing) = state.probing.get(&result.id) else { continue };
-        let is_its_own = probing.host == host.id
-            && probing.probe.as_ref().is_some_and(|(probe, _)| answers(probe, result))
-            && !ended.contains(&result.id);
-        // One that failed is kept until it counts as lost, so that it is not repeated at once.
-        if is_its_own && measured.take(result).is_some() {
-            ended.push(result.id);
-        }
-    }
+    let probings = measured.take_all(report);
     records.extend(measured.legs.into_iter().map(Record::Measurement));
     records.extend(measured.tests.into_iter().map(Record::RateTest));
+    records.extend(measured.handshakes.into_iter().map(Record::Handshakes));
+    records.extend(measured.transfers.into_iter().map(Record::Transfers));
     passive::take(state, now, host, &report.passive, &mut records);
     learner_reports::take(state, now, host, &report.learners, &mut records);
-    let end = |id: &u64| Record::Probing(Probing { id: *id, host: host.id.clone(), probe: None });
-    records.extend(ended.iter().map(end));
+    records.extend(probings.into_iter().map(Record::Probing));
     let mut sessions_cost = Money::ZERO;
     if let Some(batch) = &report.sessions
         && let Some(tallies) = sessions::new_tallies(state, host, batch)
@@ -79,7 +76,8 @@ pub(crate) fn report(
         sessions_cost = sessions_cost + packets::take(state, now, host, batch, &mut records);
         sessions_cost = sessions_cost + relayed::take(state, now, host, batch, &mut records);
         records.extend(relayed::told(state, now, &tallies));
-        records.extend(usage::take(state, now, batch, &tallies));
+        let adopted = learned::of_flows(state, host, batch);
+        records.extend(usage::take(state, now, batch, &tallies, adopted));
         learned::take(state, now, host, batch, &mut records);
         records.extend(take_back::windows(state, now, &tallies));
     }
@@ -110,6 +108,7 @@ fn answers(probe: &Probe, result: &ProbeResult) -> bool {
             true
         }
         (ProbeKind::Rate { .. }, ProbeOutcome::Rate { bytes, .. }) => *bytes <= MOST_TEST_BYTES,
+        (ProbeKind::Transfers { .. }, ProbeOutcome::Transfers { .. }) => true,
         _ => false,
     };
     is_kind && probe.to == result.to
@@ -126,6 +125,7 @@ fn seen(host: &Host, now: u64, report: &Report) -> Seen {
         }),
         processes: report.processes.iter().map(process).collect(),
         agent_version: one_line(&report.agent_version, LONGEST_TEXT),
+        bounds: report.bounds,
     }
 }
 
@@ -136,18 +136,49 @@ struct Measured<'a> {
     now: u64,
     legs: Vec<LegMeasurement>,
     tests: Vec<RateTest>,
+    transfers: Vec<DayTransfers>,
     /// The cost of their traffic.
     cost: Money,
     bytes: u64,
+    handshakes: Vec<Handshakes>,
 }
 
 impl Measured<'_> {
+    /// Takes the results of a report, and returns the probes that they are of: ended, or failed.
+    fn take_all(&mut self, report: &Report) -> Vec<Probing> {
+        let mut probings: BTreeMap<u64, Probing> = BTreeMap::new();
+        for result in &report.results {
+            let Some(probing) = self.state.probing.get(&result.id) else { continue };
+            let Some((probe, _)) = &probing.probe else { continue };
+            let has_ended = probings.get(&result.id).is_some_and(|it| it.probe.is_none());
+            if probing.host != self.host.id || !answers(probe, result) || has_ended {
+                continue;
+            }
+            if !matches!(result.outcome, ProbeOutcome::Failed { .. }) {
+                if self.take(probe, result).is_some() {
+                    probings.insert(result.id, Probing { probe: None, ..probing.clone() });
+                }
+            } else if !probing.has_failed && !probings.contains_key(&result.id) {
+                // It is kept until it counts as lost, so that it is not repeated at once.
+                self.count_handshakes(probe, result);
+                probings.insert(result.id, Probing { has_failed: true, ..probing.clone() });
+            }
+        }
+        probings.into_values().collect()
+    }
+
     /// Takes a result; `None` if it has no figures, or impossible ones. Their time is that of the
     /// controller's clock, whatever the host's says.
-    fn take(&mut self, result: &ProbeResult) -> Option<()> {
+    fn take(&mut self, probe: &Probe, result: &ProbeResult) -> Option<()> {
         let source = self.host.role.site();
         let leg = match &result.outcome {
             ProbeOutcome::Failed { .. } => return None,
+            ProbeOutcome::Transfers { times } => {
+                let ends = (source, result.to.clone());
+                self.transfers.push(transfers::with(self.state, self.now, ends, times)?);
+                self.charge(&result.to, times.iter().map(|time| u64::from(time.size_bytes)).sum());
+                return Some(());
+            }
             ProbeOutcome::Rtt { min_ms, median_ms, spread_ms, samples } => {
                 let known = self.known(&source, &result.to);
                 LegMeasurement {
@@ -165,15 +196,21 @@ impl Measured<'_> {
             ProbeOutcome::Rate { .. } => {
                 let leg = self.known(&source, &result.to)?.clone();
                 let (rate, bytes) = rate(&result.outcome)?;
-                let terms = &self.state.settings.terms;
-                let cost = prices::test_traffic(terms, &self.host.role, &result.to, bytes);
-                self.cost = self.cost + cost;
+                self.charge(&result.to, bytes);
                 self.count(source, result.to.clone(), bytes);
                 LegMeasurement { rate, method: Method::Tcp, ..leg }
             }
         };
         self.legs.push(leg);
+        self.count_handshakes(probe, result);
         Some(())
+    }
+
+    /// Counts the handshakes of a result between sites of packet flows.
+    fn count_handshakes(&mut self, probe: &Probe, result: &ProbeResult) {
+        let outcome = (probe, &result.outcome);
+        let sum = path_loss::handshakes(self.state, self.now, self.host, outcome, &self.handshakes);
+        self.handshakes.extend(sum);
     }
 
     /// Returns what is known of a leg, this report included.
@@ -182,11 +219,17 @@ impl Measured<'_> {
         new.or_else(|| self.state.measurements.get(&(source.clone(), to.clone())))
     }
 
+    /// Adds the bytes of a probe, and their cost.
+    fn charge(&mut self, to: &SiteId, bytes: u64) {
+        let terms = &self.state.settings.terms;
+        self.cost = self.cost + prices::test_traffic(terms, &self.host.role, to, bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
     /// Counts the bytes of a rate test to those of the day.
     fn count(&mut self, source: SiteId, destination: SiteId, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
         let new = self.tests.iter().map(|test| test.bytes_of_day).max().unwrap_or(0);
-        let before = schedule::bytes_of_day(self.state, self.now).max(new);
+        let before = schedule::bytes_of_rate_tests(self.state, self.now).max(new);
         let bytes_of_day = before.saturating_add(bytes);
         let unix_ms = self.now;
         let was_doubted = schedule::is_doubted(self.state, &source, &destination);

@@ -17,9 +17,10 @@ use crate::planning::{obstacle, reason_to_apply};
 use crate::record::{
     FlowRecord, Host, Mode, PlanRecord, Record, RetiringPlan, Role, Rollout, Step, Watching,
 };
-use crate::relayed;
+use crate::relayed::{self, RETIRES_FOR};
 use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
+use crate::tenants;
 
 /// Time that relays of a new plan have until they are ready. Chosen: twelve reports, and longer
 /// than a relay takes to start.
@@ -27,9 +28,6 @@ const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Time for which an unreachable gateway is waited for, because it may still use the paths of the
 /// plan before. Chosen: longer than most partitions; until then relays of both plans run.
 pub(crate) const GATEWAYS_WAITED_FOR: Duration = Duration::from_secs(600);
-/// Time for which the relays of a plan go on for its sessions. Chosen: as a process does after an
-/// upgrade (`timeouts.retire`).
-pub(crate) const RETIRES_FOR: Duration = Duration::from_secs(3600);
 /// Most plans that retire at once; the oldest ends. Chosen: more than an hour brings.
 const MOST_RETIRING: usize = 8;
 /// Time between two looks at documents that nothing else has changed, for grants that end.
@@ -156,6 +154,7 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
         before.is_none_or(|watching| watching.last_unix_ms / RENEW_EVERY != now / RENEW_EVERY);
     if is_due {
         money::meter(draft);
+        tenants::watch(draft);
         relayed::watch(draft);
     }
     let stops = money::watch(draft);

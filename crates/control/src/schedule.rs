@@ -5,7 +5,8 @@
 //! when one of them changes. Rate tests follow, of the legs that the plan in effect and the newest
 //! use and of the direct paths of their flows, one at a time for each host at either end, and
 //! within bytes of a day: not of those whose rate connections confirm (`passive`), and at once of
-//! those whose rate misled (`take_back`). The times of repetition are
+//! those whose rate misled (`take_back`). Transfers between all places are timed each hour where
+//! jump-start has probes, within the same bytes (`transfers`). The times of repetition are
 //! spread by a hash, so that hosts that joined together do not measure together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,12 @@ use tradewind_units::{Duration, FlowId, HostId, RelayTypeId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::knowledge;
-use crate::message::{Probe, ProbeKind};
+use crate::message::{Probe, ProbeKind, TIMES_TRANSFERS};
 use crate::prices;
 use crate::record::{FlowRecord, Host, PlanRecord, Probing, Record, Role};
 use crate::state::{SEEN_WITHIN, State};
 use crate::terms::Terms;
+use crate::transfers;
 
 /// The port of the responder of rate tests on each host.
 pub const RESPONDER_PORT: u16 = 7001;
@@ -38,6 +40,9 @@ pub const LOST_AFTER: Duration = Duration::from_secs(60);
 /// The same for a round-trip time. Chosen: a leg is probed again within a minute also when an
 /// answer was lost.
 const RTT_LOST_AFTER: Duration = Duration::from_secs(30);
+/// The same for transfers. Chosen: longer than a round takes at worst, and a place that does not
+/// answer costs a few attempts an hour.
+const TRANSFERS_LOST_AFTER: Duration = Duration::from_secs(600);
 /// Shortest and longest time of a rate test, and between them the round trips that it takes.
 /// Chosen: as `tradewind probe rate`; twelve for slow start to a window of 16 MB and more, and
 /// twice as many for the steady part; and the longest path on Earth fits in.
@@ -66,19 +71,26 @@ pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
 pub fn probes(state: &State, now_unix_ms: u64, host: &Host, new: &[Record]) -> Vec<Probing> {
     let schedule = Schedule::new(state, now_unix_ms, host, new);
     let mut probes = schedule.round_trips();
-    probes.extend(schedule.rate_test());
+    probes.extend(schedule.rate_test().or_else(|| schedule.transfers()));
     probes
 }
 
-/// Returns the bytes that rate tests have carried on the day of `now_unix_ms` (UTC).
+/// Returns the bytes that rate tests and timed transfers have carried on the day of `now_unix_ms`
+/// (UTC).
 #[must_use]
 pub fn bytes_of_day(state: &State, now_unix_ms: u64) -> u64 {
+    let transfers = transfers::bytes_of_day(state, now_unix_ms);
+    bytes_of_rate_tests(state, now_unix_ms).saturating_add(transfers)
+}
+
+/// Returns the bytes that rate tests alone have carried on that day.
+pub(crate) fn bytes_of_rate_tests(state: &State, now_unix_ms: u64) -> u64 {
     let today =
         state.rate_tests.values().filter(|test| test.unix_ms / DAY_MS == now_unix_ms / DAY_MS);
     today.map(|test| test.bytes_of_day).max().unwrap_or(0)
 }
 
-/// Returns the most bytes that rate tests may carry in a day: their share of the budget pays them.
+/// Returns the most bytes that these may carry in a day: their share of the budget pays them.
 #[must_use]
 pub fn most_bytes_of_day(state: &State) -> u64 {
     let usd = state.settings.budget_usd_per_day.as_usd() * state.settings.tests_share.as_f64();
@@ -106,6 +118,9 @@ struct Schedule<'a> {
     /// Places to which round-trip times, and rates, are being measured from here, by any host.
     rtts_from_here: BTreeSet<&'a SiteId>,
     rates_from_here: BTreeSet<&'a SiteId>,
+    /// Transfers that run, of all hosts, and whether one is from here.
+    transfers: u64,
+    is_transferring: bool,
     /// The plan in effect and the newest.
     plans: Vec<&'a PlanRecord>,
     /// Places whose round-trip time is measured more often.
@@ -122,7 +137,7 @@ impl<'a> Schedule<'a> {
             match record {
                 Record::Measurement(leg) => drop(measured.insert(&leg.destination, leg)),
                 Record::RateTest(test) => drop(tested.insert(&test.destination)),
-                Record::Probing(probing) => drop(ended.insert(probing.id)),
+                Record::Probing(Probing { id, probe: None, .. }) => drop(ended.insert(*id)),
                 _ => {}
             }
         }
@@ -133,15 +148,23 @@ impl<'a> Schedule<'a> {
         let from = host.role.site();
         let (mut rtts_from_here, mut rates_from_here) = (BTreeSet::new(), BTreeSet::new());
         let mut rate_tests = Vec::new();
+        let (mut transfers, mut is_transferring) = (0, false);
         for (probing, probe) in state.probing.values().filter_map(runs) {
             let is_from_here =
                 state.hosts.get(&probing.host).is_some_and(|host| host.role.site() == from);
-            let is_rate = matches!(probe.kind, ProbeKind::Rate { .. });
-            if is_rate {
-                rate_tests.push((probing, probe));
-            }
+            let from_here = match probe.kind {
+                ProbeKind::Rtt { .. } => &mut rtts_from_here,
+                ProbeKind::Rate { .. } => {
+                    rate_tests.push((probing, probe));
+                    &mut rates_from_here
+                }
+                ProbeKind::Transfers { .. } => {
+                    transfers += 1;
+                    is_transferring |= is_from_here;
+                    continue;
+                }
+            };
             if is_from_here {
-                let from_here = if is_rate { &mut rates_from_here } else { &mut rtts_from_here };
                 from_here.insert(&probe.to);
             }
         }
@@ -152,7 +175,9 @@ impl<'a> Schedule<'a> {
         let declared = state.index.flows_from(&from).filter_map(|flow| state.flows.get(flow));
         let packets = state.packet_flows.values().filter(|flow| flow.from == from);
         let ends = declared.map(|flow| &flow.to_site).chain(packets.map(|flow| &flow.to_site));
-        let in_use = on_paths.chain(ends).collect();
+        let of_packets =
+            plans.iter().flat_map(|plan| state.index.next_of_packets(plan.number, &from));
+        let in_use = on_paths.chain(of_packets).chain(ends).collect();
         let misled = knowledge::misled(state);
         Self {
             state,
@@ -164,6 +189,8 @@ impl<'a> Schedule<'a> {
             rate_tests,
             rtts_from_here,
             rates_from_here,
+            transfers,
+            is_transferring,
             plans,
             in_use,
             misled,
@@ -196,10 +223,7 @@ impl<'a> Schedule<'a> {
             return Some(0);
         };
         let is_used = self.in_use.contains(to);
-        let every = if is_used { RTT_IN_USE_EVERY } else { RTT_EVERY }.as_millis() as u64;
-        let spread = hash(&[self.from.as_str(), to.as_str(), &at.to_string()]) % (every / 5);
-        let every = every - every / 10 + spread;
-        (self.now.abs_diff(at) >= every).then_some(at.saturating_add(every))
+        self.due_since(to, at, if is_used { RTT_IN_USE_EVERY } else { RTT_EVERY })
     }
 
     /// Returns the rate test that is due, if there is one and all it takes is free.
@@ -235,6 +259,46 @@ impl<'a> Schedule<'a> {
             return Some(self.probing(Target { to, address }, kind));
         }
         None
+    }
+
+    /// Returns the round of transfers that is due for longest, to another place with an idle host;
+    /// one round at a time from here.
+    fn transfers(&self) -> Option<Probing> {
+        let settings = &self.state.settings.jumpstart;
+        let is_asked = settings.has_probes && settings.covers(&self.host.id, &self.from);
+        let times = |host: &Host| host.config_version >= TIMES_TRANSFERS;
+        let left = bytes_left(self.state, self.now).saturating_sub(self.bytes_under_way());
+        let is_free = !self.is_transferring && !self.is_testing(&self.host.id, self.host.address);
+        if !(is_asked && is_free && times(self.host) && left >= transfers::ROUND_BYTES) {
+            return None;
+        }
+        let places = self.state.index.places().map(|(to, _)| to).filter(|to| **to != self.from);
+        let mut due: Vec<(u64, &SiteId)> =
+            places.filter_map(|to| Some((self.transfers_due_since(to)?, to))).collect();
+        due.sort_unstable();
+        let (to, other) = due.into_iter().find_map(|(_, to)| {
+            let mut hosts = self.hosts_of(to).filter(|host| times(host));
+            Some((to, hosts.find(|host| !self.is_testing(&host.id, host.address))?))
+        })?;
+        let address = SocketAddr::new(other.address, RESPONDER_PORT);
+        let kind = ProbeKind::Transfers { sizes: transfers::SIZES };
+        Some(self.probing(Target { to: to.clone(), address }, kind))
+    }
+
+    /// Returns the time since when transfers to a place are due; zero if there were none.
+    fn transfers_due_since(&self, to: &SiteId) -> Option<u64> {
+        let days = self.state.transfers.get(&(self.from.clone(), to.clone()));
+        let Some(last) = days.and_then(|days| days.values().next_back()) else { return Some(0) };
+        self.due_since(to, last.unix_ms, transfers::EVERY)
+    }
+
+    /// Returns the time since when something is due that was measured at `at`, and is each `every`,
+    /// a tenth more or less.
+    fn due_since(&self, to: &SiteId, at: u64, every: Duration) -> Option<u64> {
+        let every = every.as_millis() as u64;
+        let spread = hash(&[self.from.as_str(), to.as_str(), &at.to_string()]) % (every / 5);
+        let every = every - every / 10 + spread;
+        (self.now.abs_diff(at) >= every).then_some(at.saturating_add(every))
     }
 
     /// Returns whether the rate of a leg is due; its round-trip time must be known.
@@ -289,9 +353,10 @@ impl<'a> Schedule<'a> {
             ProbeKind::Rate { max_rate_mbps: Some(mbps), duration_ms, .. } => {
                 test_bytes(mbps, Duration::from_millis(duration_ms))
             }
-            ProbeKind::Rate { .. } | ProbeKind::Rtt { .. } => 0,
+            _ => 0,
         };
-        self.rate_tests.iter().map(bytes).sum()
+        let of_rates: u64 = self.rate_tests.iter().map(bytes).sum();
+        of_rates.saturating_add(self.transfers.saturating_mul(transfers::ROUND_BYTES))
     }
 
     fn known(&self, to: &SiteId) -> Option<&'a LegMeasurement> {
@@ -372,22 +437,23 @@ impl<'a> Schedule<'a> {
         let (measured, lost_after) = match kind {
             ProbeKind::Rtt { .. } => ("rtt", RTT_LOST_AFTER),
             ProbeKind::Rate { .. } => ("rate", LOST_AFTER),
+            ProbeKind::Transfers { .. } => ("transfers", TRANSFERS_LOST_AFTER),
         };
         let parts = [self.host.id.as_str(), to.as_str(), measured, &self.now.to_string()];
         // Numbers that every reader of JSON holds exactly.
         let id = hash(&parts) >> 11;
         let probe = Probe { id, to, target: address, kind };
         let lost_at = self.now.saturating_add(lost_after.as_millis() as u64);
-        Probing { id, host: self.host.id.clone(), probe: Some((probe, lost_at)) }
+        let (host, probe) = (self.host.id.clone(), Some((probe, lost_at)));
+        Probing { id, host, probe, has_failed: false }
     }
 }
 
 /// Returns the rate of a relay type's connection, in Mbit/s.
 fn relay_mbps(terms: &Terms, relay_type: &RelayTypeId) -> f64 {
-    let known = prices::relay_type(terms, relay_type);
-    known.map_or(tradewind_model::leg::RELAY_FLOW_MBPS, |known| {
-        known.per_connection.unwrap_or(known.capacity).as_mbps()
-    })
+    let known = prices::offered_type(terms, relay_type).ok();
+    let cap = known.map(|it| it.per_connection.unwrap_or(it.capacity).as_mbps());
+    cap.unwrap_or(tradewind_model::leg::RELAY_FLOW_MBPS)
 }
 
 /// Returns the time of a rate test of a leg.
@@ -406,7 +472,7 @@ pub(crate) fn is_doubted(state: &State, source: &SiteId, destination: &SiteId) -
     doubt.is_some_and(|doubt| doubt.reports >= DOUBTS)
 }
 
-/// Returns the bytes that rate tests may still carry today.
+/// Returns the bytes that tests may still carry today.
 fn bytes_left(state: &State, now: u64) -> u64 {
     most_bytes_of_day(state).saturating_sub(bytes_of_day(state, now))
 }

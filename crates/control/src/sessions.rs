@@ -75,7 +75,7 @@ pub(crate) fn take(
             continue;
         }
         let relays = tally.path.iter().zip(prices::traffic(state, tally));
-        let untold = relays.filter(|(relay, _)| !relayed::tells(state, relay));
+        let untold = relays.filter(|(relay, _)| !relayed::tells(state, now, relay));
         cost = cost + untold.map(|(_, cost)| cost).sum();
     }
     let taken = BatchTaken { host: host.id.clone(), run: batch.run, number: batch.number };

@@ -81,6 +81,9 @@ pub struct JumpstartSettings {
     pub control_share: Ratio,
     /// The greatest initial window, in segments.
     pub window_max: Segments,
+    /// True to time transfers between the hosts each hour, with learned windows and without.
+    #[serde(default)]
+    pub has_probes: bool,
 }
 
 impl JumpstartSettings {
@@ -104,7 +107,8 @@ impl fmt::Display for JumpstartSettings {
         write!(
             f,
             "on for {names}: windows up to {most} segments, {share:.1} % of connections as control"
-        )
+        )?;
+        f.write_str(if self.has_probes { ", hourly probes" } else { "" })
     }
 }
 
@@ -118,6 +122,7 @@ impl Default for JumpstartSettings {
             sites: BTreeSet::new(),
             control_share: Ratio::new(0.05).expect("a share"),
             window_max: Segments::new(100).expect("a window"),
+            has_probes: false,
         }
     }
 }
@@ -134,6 +139,8 @@ mod tests {
         let expected =
             "on for all hosts: windows up to 100 segments, 5.0 % of connections as control";
         assert_eq!(settings.to_string(), expected);
+        settings.has_probes = true;
+        assert_eq!(settings.to_string(), format!("{expected}, hourly probes"));
         settings.hosts.insert("office-1".parse().unwrap());
         settings.sites.insert("gcp:us-east4".parse().unwrap());
         assert!(settings.to_string().starts_with("on for office-1, gcp:us-east4: "));

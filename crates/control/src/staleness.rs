@@ -15,6 +15,7 @@ use crate::planning::{legs_of_paths, obstacle};
 use crate::record::{FlowRecord, PlanRecord};
 use crate::state::State;
 use crate::take_back;
+use crate::tenants;
 
 /// Age of a measurement from which on a plan does not rest on it any more. Chosen: twelve of the
 /// times after which round-trip times are measured again.
@@ -31,9 +32,10 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     };
     let mut reasons: Vec<String> = obstacle(state, now, plan).into_iter().collect();
     reasons.extend(budgeted(state, now, plan));
+    reasons.extend(tenants::budgeted(state, now, plan));
     reasons.extend(take_back::to_try_again(state, now, plan.made_unix_ms));
     reasons.extend(declared(state, now, plan));
-    reasons.extend(packets::declared(state, plan));
+    reasons.extend(packets::changed(state, now, plan));
     let new = state.measurements.len();
     if new != plan.known_legs {
         reasons.push(format!("{new} legs are measured; the plan knew {}", plan.known_legs));

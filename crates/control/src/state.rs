@@ -7,6 +7,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, FlowId, HostId, Money, SiteId};
 
+use crate::by_path::Handshakes;
 use crate::history::History;
 use crate::imported::Billed;
 use crate::index::Index;
@@ -21,6 +22,8 @@ use crate::record::{
     Watching, Window,
 };
 use crate::relayed_days::RelayedDays;
+use crate::tenant::{Tenant, TenantId};
+use crate::transfer_times::{DAYS_OF_TRANSFERS, DayTransfers, Transfers};
 
 /// The controller's state. Its maps are shared, so that the copy of a draft costs nothing for what
 /// it does not change.
@@ -61,6 +64,10 @@ pub struct State {
     pub usage: Arc<BTreeMap<FlowId, History>>,
     /// The packets of packet flows, by day and flow: of the newest [`DAYS_IN_MEMORY`].
     pub packets: Arc<BTreeMap<(u64, FlowId), DayPackets>>,
+    /// Handshakes of probes between the sites of packet flows.
+    pub handshakes: Arc<BTreeMap<(SiteId, SiteId), Handshakes>>,
+    /// The tenants.
+    pub tenants: Arc<BTreeMap<TenantId, Tenant>>,
     /// The proxies of sites' gateways.
     pub proxies: Arc<BTreeMap<SiteId, Proxies>>,
     /// Destinations that gateways have learned, by site and name.
@@ -77,6 +84,9 @@ pub struct State {
     pub billed: Arc<BTreeMap<u64, BTreeMap<HostId, Money>>>,
     /// The ended connections of each host in the newest [`DAYS_IN_MEMORY`] on which some ended.
     pub jumps: Arc<BTreeMap<HostId, BTreeMap<u64, Arc<DayJumps>>>>,
+    /// The timed transfers between two places, by day: of the newest
+    /// [`DAYS_OF_TRANSFERS`] that have some.
+    pub transfers: Arc<BTreeMap<(SiteId, SiteId), Transfers>>,
     /// The learners of each host, as it reported last.
     pub learners: Arc<BTreeMap<HostId, HostLearners>>,
     /// The last report of each host.
@@ -154,12 +164,12 @@ impl State {
     }
 
     /// Returns the hosts that a plan may use as relays: trusted, not drained, reachable, and none
-    /// whose relay has failed or whose agent refuses its document.
+    /// whose relay has failed, whose agent refuses its document, or whose owner's spend is used up.
     pub fn relay_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
         let is_able = |host: &&Host| {
             let fails = |seen: &Seen| {
                 let failed = |process: &ProcessStatus| process.state == ProcessState::Failed;
-                seen.refused.is_some() || seen.processes.iter().any(failed)
+                seen.refused.is_some() || seen.is_used_up() || seen.processes.iter().any(failed)
             };
             !self.seen.get(&host.id).is_some_and(fails)
         };
@@ -191,18 +201,11 @@ impl State {
                 Arc::make_mut(&mut self.packet_flows).insert(flow.id.clone(), flow);
             }
             Record::FlowRemoved { flow } => {
-                Arc::make_mut(&mut self.packet_flows).remove(&flow);
-                Arc::make_mut(&mut self.packets).retain(|(_, of), _| *of != flow);
+                self.remove_packet_flow(&flow);
                 Arc::make_mut(&mut self.index).set_flow(self.flows.get(&flow), None);
                 Arc::make_mut(&mut self.flows).remove(&flow);
                 Arc::make_mut(&mut self.windows).remove(&flow);
                 Arc::make_mut(&mut self.usage).remove(&flow);
-            }
-            Record::Proxies(proxies) => {
-                Arc::make_mut(&mut self.proxies).insert(proxies.site.clone(), proxies);
-            }
-            Record::ProxiesRemoved { site } => {
-                Arc::make_mut(&mut self.proxies).remove(&site);
             }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
@@ -240,6 +243,25 @@ impl State {
                 None => drop(Arc::make_mut(&mut self.probing).remove(&probing.id)),
             },
             Record::Watching(watching) => self.watching = Some(watching),
+            other => self.apply_declared(other),
+        }
+    }
+
+    /// Takes in a record of tenants or proxies.
+    fn apply_declared(&mut self, record: Record) {
+        match record {
+            Record::Tenant(tenant) => {
+                Arc::make_mut(&mut self.tenants).insert(tenant.id.clone(), tenant);
+            }
+            Record::TenantRemoved { tenant } => {
+                Arc::make_mut(&mut self.tenants).remove(&tenant);
+            }
+            Record::Proxies(proxies) => {
+                Arc::make_mut(&mut self.proxies).insert(proxies.site.clone(), proxies);
+            }
+            Record::ProxiesRemoved { site } => {
+                Arc::make_mut(&mut self.proxies).remove(&site);
+            }
             other => self.apply_traffic(other),
         }
     }
@@ -266,6 +288,10 @@ impl State {
             Record::Usage(DayUsage { flow, day, hours }) => {
                 Arc::make_mut(&mut self.usage).entry(flow).or_default().set_day(day, hours);
             }
+            Record::Handshakes(sum) => {
+                let ends = (sum.source.clone(), sum.destination.clone());
+                Arc::make_mut(&mut self.handshakes).insert(ends, sum);
+            }
             Record::Packets(packets) => self.apply_packets(packets),
             Record::Spent(spent) => {
                 Arc::make_mut(&mut self.spent).insert(spent.day, spent);
@@ -281,6 +307,7 @@ impl State {
                 }
             }
             Record::Jumps(jumps) => self.apply_jumps(jumps),
+            Record::Transfers(transfers) => self.apply_transfers(transfers),
             Record::Learners(learners) => {
                 Arc::make_mut(&mut self.learners).insert(learners.host.clone(), learners);
             }
@@ -299,6 +326,15 @@ impl State {
             }
             _ => unreachable!("`apply` takes the others in"),
         }
+    }
+
+    fn remove_packet_flow(&mut self, flow: &FlowId) {
+        Arc::make_mut(&mut self.packet_flows).remove(flow);
+        Arc::make_mut(&mut self.packets).retain(|(_, of), _| of != flow);
+        let flows = &self.packet_flows;
+        let is_probed =
+            |from: &SiteId, to: &SiteId| flows.values().any(|flow| flow.is_between(from, to));
+        Arc::make_mut(&mut self.handshakes).retain(|(from, to), _| is_probed(from, to));
     }
 
     fn apply_packets(&mut self, packets: DayPackets) {
@@ -320,6 +356,15 @@ impl State {
         let older = days.values_mut().rev().skip(1);
         for day in older.filter(|day| !day.counted.is_empty()) {
             Arc::make_mut(day).counted.clear();
+        }
+    }
+
+    fn apply_transfers(&mut self, transfers: DayTransfers) {
+        let ends = (transfers.source.clone(), transfers.destination.clone());
+        let days = Arc::make_mut(&mut self.transfers).entry(ends).or_default();
+        days.insert(transfers.day, Arc::new(transfers));
+        while days.len() > DAYS_OF_TRANSFERS {
+            days.pop_first();
         }
     }
 

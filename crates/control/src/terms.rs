@@ -13,10 +13,10 @@ use tradewind_units::{Bandwidth, Money, PricePerGb, RelayTypeId};
 #[serde(deny_unknown_fields)]
 pub struct Terms {
     /// The price of each GB that leaves a relay, in dollars; the catalogue's when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_usd_per_gb: Option<PricePerGb>,
     /// Relay types by name: new ones, or others instead of those known by that name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub relay_types: BTreeMap<RelayTypeId, RelayTerms>,
 }
 
@@ -29,7 +29,7 @@ pub struct RelayTerms {
     /// The capacity of a relay, all its flows together.
     pub capacity: Bandwidth,
     /// The most that one of its connections carries; its capacity when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_connection: Option<Bandwidth>,
 }
 

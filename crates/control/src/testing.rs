@@ -12,13 +12,15 @@ use crate::controller::{Answer, Controller, Event, Keys, Refusal};
 use crate::event::SettingsRequest;
 use crate::imported::Billed;
 use crate::invite::InviteSecret;
-use crate::learner::DayJumps;
+use crate::joint::JointPlan;
+use crate::learner::{DayJumps, JumpArm};
 use crate::message::{
     Arm, CONFIG_VERSION, JoinRequest, Probe, ProbeKind, ProbeOutcome, ProbeResult, ProcessState,
     ProcessStatus, RelayTally, Report, SCHEMA_VERSION, SessionBatch, SessionTally,
 };
 use crate::record::{DaySessions, DayUsage, FlowRecord, HourUsage, Mode, Record, Role};
 use crate::state::State;
+use crate::transfers::{DayTransfers, TransferTime};
 
 /// The time at which tests begin.
 pub(crate) const START: u64 = 1_795_000_000_000;
@@ -265,12 +267,18 @@ impl Bench {
 
     /// Makes a plan, and returns its number.
     pub(crate) fn plan(&mut self) -> u64 {
-        let problem = self.controller.problem(self.time()).unwrap();
-        let plan = solve(&TwoProxy, &problem, &Limits::work(100_000)).unwrap();
-        match self.event(Event::Planned(plan)) {
+        let joint = self.joint();
+        match self.event(Event::Planned(Box::new(joint))) {
             Answer::Planned(number) => number,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Returns a plan of what is known now.
+    pub(crate) fn joint(&self) -> JointPlan {
+        let problem = self.controller.problem(self.time()).unwrap();
+        let plan = solve(&TwoProxy, &problem, &Limits::work(100_000)).unwrap();
+        Controller::joint_of(self.state(), self.time(), plan).unwrap()
     }
 
     /// Returns the configuration of a host's only process; none if it runs none.
@@ -286,7 +294,9 @@ impl Bench {
         records.extend(state.hosts.values().cloned().map(Record::Host));
         records.extend(state.flows.values().cloned().map(Record::Flow));
         records.extend(state.packet_flows.values().cloned().map(Record::PacketFlow));
+        records.extend(state.tenants.values().cloned().map(Record::Tenant));
         records.extend(state.packets.values().cloned().map(Record::Packets));
+        records.extend(state.handshakes.values().cloned().map(Record::Handshakes));
         records.extend(state.plans.values().cloned().map(Record::Plan));
         records.extend(state.documents.values().cloned().map(Record::Document));
         records.extend(state.measurements.values().cloned().map(Record::Measurement));
@@ -305,6 +315,8 @@ impl Bench {
         }
         let jumps = state.jumps.values().flat_map(|days| days.values());
         records.extend(jumps.map(|day| Record::Jumps(DayJumps::clone(day))));
+        let transfers = state.transfers.values().flat_map(|days| days.values());
+        records.extend(transfers.map(|day| Record::Transfers(DayTransfers::clone(day))));
         records.extend(state.spent.values().cloned().map(Record::Spent));
         for (day, hosts) in state.billed.iter() {
             let billed = |(host, usd): (&HostId, &Money)| {
@@ -342,6 +354,14 @@ fn measured(from: &SiteId, probe: &Probe) -> ProbeResult {
             still_grew: false,
             bytes: 250_000_000,
         },
+        ProbeKind::Transfers { sizes } => {
+            let time = |size_bytes: u32, arm: JumpArm| {
+                let flights = if arm == JumpArm::Jumped { 1.0 } else { 3.0 };
+                TransferTime { arm, size_bytes, seconds: rtt * flights / 1000.0 }
+            };
+            let of_size = |size| [JumpArm::Jumped, JumpArm::Control].map(|arm| time(size, arm));
+            ProbeOutcome::Transfers { times: sizes.into_iter().flat_map(of_size).collect() }
+        }
     };
     ProbeResult { id: probe.id, to: probe.to.clone(), measured_unix_ms: 0, outcome }
 }

@@ -23,14 +23,16 @@ const MOST_HOURS: usize = OLDEST_HOURS as usize + 24;
 /// Hours of a day.
 pub(crate) const HOURS: u64 = DAY_MS / HOUR_MS;
 
-/// Returns the records of what the flows of these tallies carried, by hour.
+/// Returns the records of what the flows of these tallies carried, by hour, with further hours of
+/// flows that a gateway did not know yet.
 pub(crate) fn take(
     state: &State,
-    now: u64,
+    now_unix_ms: u64,
     batch: &SessionBatch,
     tallies: &[&SessionTally],
+    mut adopted: BTreeMap<FlowId, Vec<HourUsage>>,
 ) -> Vec<Record> {
-    let now = now / HOUR_MS;
+    let now = now_unix_ms / HOUR_MS;
     let mut flows: BTreeMap<&FlowId, (u64, u64)> = BTreeMap::new();
     for tally in tallies {
         let (sessions, bytes) = flows.entry(&tally.flow).or_default();
@@ -44,13 +46,18 @@ pub(crate) fn take(
     let mut records = Vec::new();
     for (flow, sums) in flows {
         let told = told.remove(flow).unwrap_or_default();
-        let hours = if agrees(&told, sums) {
+        let mut hours = if agrees(&told, sums) {
             told.iter().map(|hour| of_hour(hour, now)).collect()
         } else {
             let (sessions, bytes) = sums;
             vec![HourUsage { hour: now, sessions, bytes, concurrent: 0 }]
         };
+        let more = adopted.remove(flow).unwrap_or_default();
+        hours.extend(more.iter().map(|told| of_possible_hour(told, now)));
         records.extend(added(state, flow, &hours));
+    }
+    for (flow, hours) in adopted {
+        records.extend(add_hours(state, &flow, &hours, now_unix_ms));
     }
     records
 }
@@ -76,12 +83,15 @@ const fn possible(hour: u64, now: u64) -> u64 {
     if hour <= now && now - hour <= OLDEST_HOURS { hour } else { now }
 }
 
+fn of_possible_hour(told: &HourUsage, now: u64) -> HourUsage {
+    HourUsage { hour: possible(told.hour, now), ..*told }
+}
+
 /// Returns the records of hours that an agent tells of a flow; an hour that its clock cannot be
 /// right about is this one.
 pub(crate) fn add_hours(state: &State, flow: &FlowId, told: &[HourUsage], now: u64) -> Vec<Record> {
     let now = now / HOUR_MS;
-    let hours: Vec<HourUsage> =
-        told.iter().map(|told| HourUsage { hour: possible(told.hour, now), ..*told }).collect();
+    let hours: Vec<HourUsage> = told.iter().map(|told| of_possible_hour(told, now)).collect();
     added(state, flow, &hours).collect()
 }
 

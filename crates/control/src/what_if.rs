@@ -6,14 +6,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_model::catalogue::Egress;
 use tradewind_model::cost::Prices;
-use tradewind_plan::{Inputs, Plan, Problem};
+use tradewind_plan::{Inputs, PacketPlan, Plan, Problem};
 use tradewind_units::{Bytes, Duration, FlowId, Money, PricePerGb, RegionId, Timestamp};
 
 use crate::draft::unix_ms;
 use crate::event::Refusal;
+use crate::joint::JointPlan;
+use crate::money;
 use crate::planning;
 use crate::prices;
-use crate::record::{Host, Role};
+use crate::record::{Host, PlanRecord, Role};
 use crate::state::State;
 
 /// Most entries of each list of changes. Chosen: more than a person types.
@@ -72,15 +74,15 @@ pub struct VolumeChange {
 /// The money and the time of all flows' volumes of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Worth {
-    /// The cost of relays and traffic.
+    /// The cost of relays and traffic, that of packet flows included.
     pub usd_per_day: Money,
     /// The sum of the flows' completion times.
     pub seconds: f64,
     /// The seconds that they take less than on direct paths.
     pub seconds_saved: f64,
-    /// Relays that run.
+    /// Relays that run, for streams and packet flows.
     pub relays: usize,
-    /// Flows over relays.
+    /// Flows over relays, packet flows included.
     pub flows_over_relays: usize,
 }
 
@@ -130,7 +132,19 @@ pub struct Move {
 }
 
 impl Worth {
-    /// Returns that of a plan.
+    /// Returns that of a plan of streams and packet flows.
+    #[must_use]
+    pub fn of_joint(joint: &JointPlan) -> Self {
+        let (streams, packets) = (Self::of(&joint.record.plan), &joint.record.packets.plan);
+        Self {
+            usd_per_day: joint.cost(),
+            relays: streams.relays + packets.relays.len(),
+            flows_over_relays: streams.flows_over_relays + over_relays(packets),
+            ..streams
+        }
+    }
+
+    /// Returns that of a plan of streams.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let saved = |direct: Duration, fct: Duration| direct.as_secs_f64() - fct.as_secs_f64();
@@ -143,6 +157,10 @@ impl Worth {
             flows_over_relays: plan.flows.iter().filter(|flow| !flow.path.is_empty()).count(),
         }
     }
+}
+
+fn over_relays(packets: &PacketPlan) -> usize {
+    packets.flows.iter().filter(|flow| !flow.path.is_empty()).count()
 }
 
 /// The paths in effect, by what is measured and expected now.
@@ -164,8 +182,12 @@ impl Present {
             plan.into_iter().flat_map(|plan| &plan.flows).map(|it| (&it.id, it)).collect();
         let relays = plan.map(|plan| plan.relays.as_slice()).unwrap_or_default();
         let terms = &state.settings.terms;
-        let types = relays.iter().filter_map(|it| prices::relay_type(terms, &it.relay_type).ok());
-        let mut usd_per_day: Money = types.map(|relay_type| relay_type.set_up).sum();
+        let types = relays.iter().filter_map(|it| prices::offered_type(terms, &it.relay_type).ok());
+        let is_paid = |plan: &&PlanRecord| !money::is_unpaid(state, unix_ms(now), plan);
+        let packets = state.plan_in_effect().filter(is_paid).map(|plan| &plan.packets.plan);
+        let of_packets = packets.map_or(&[][..], |packets| &packets.relays);
+        let machines: Money = types.map(|relay_type| relay_type.set_up).sum();
+        let mut usd_per_day = machines + packets.map_or(Money::ZERO, |packets| packets.cost);
         let (mut seconds, mut direct_seconds) = (0.0, 0.0);
         let mut flows = BTreeMap::new();
         for (index, flow) in problem.flows().iter().enumerate() {
@@ -185,17 +207,22 @@ impl Present {
             usd_per_day,
             seconds,
             seconds_saved: direct_seconds - seconds,
-            relays: relays.len(),
-            flows_over_relays: flows.values().filter(|(path, _)| !path.is_empty()).count(),
+            relays: relays.len() + of_packets.len(),
+            flows_over_relays: flows.values().filter(|(path, _)| !path.is_empty()).count()
+                + packets.map_or(0, over_relays),
         };
-        Self { worth, relays: by_region(relays.iter().map(|relay| &relay.region)), flows }
+        let regions = relays.iter().map(|relay| &relay.region);
+        let regions = regions.chain(of_packets.iter().map(|relay| &relay.region));
+        Self { worth, relays: by_region(regions), flows }
     }
 
     /// Returns a plan beside it.
     #[must_use]
-    pub fn beside(self, plan: &Plan) -> Supposed {
-        let after = Worth::of(plan);
-        let relays = by_region(plan.relays.iter().map(|relay| &relay.region));
+    pub fn beside(self, joint: &JointPlan) -> Supposed {
+        let (after, plan) = (Worth::of_joint(joint), &joint.record.plan);
+        let regions = plan.relays.iter().map(|relay| &relay.region);
+        let of_packets = joint.record.packets.plan.relays.iter().map(|relay| &relay.region);
+        let relays = by_region(regions.chain(of_packets));
         let regions: BTreeSet<&RegionId> = self.relays.keys().chain(relays.keys()).collect();
         let change = |region: &&RegionId| RegionChange {
             region: (*region).clone(),
@@ -242,11 +269,6 @@ pub fn problem(state: &State, now: Timestamp, asked: &WhatIf) -> Result<Problem,
     if lengths.iter().any(|length| *length > MOST_CHANGES) {
         return Err(Refusal::Invalid(format!("at most {MOST_CHANGES} changes of a kind")));
     }
-    let is_left_out = |region: &RegionId| asked.without.iter().any(|it| fits(it, region));
-    let is_used = |host: &Host| match &host.role {
-        Role::Relay { region, .. } => !is_left_out(region),
-        Role::Gateway { .. } | Role::Probe { .. } => true,
-    };
     let named = asked.without.iter().chain(asked.prices.iter().map(|price| &price.from));
     for named in named {
         let is_there = |host: &Host| match &host.role {
@@ -258,12 +280,44 @@ pub fn problem(state: &State, now: Timestamp, asked: &WhatIf) -> Result<Problem,
             return Err(Refusal::Invalid(format!("no relay host is in region `{named}`")));
         }
     }
-    planning::supposed(state, now, is_used, |inputs| {
-        let budget = asked.budget_usd_per_day;
-        inputs.budget = budget.unwrap_or(state.settings.budget_usd_per_day);
-        change_volumes(state, inputs, &asked.volumes)?;
-        change_prices(inputs, &asked.prices)
-    })
+    planning::supposed(
+        state,
+        now,
+        |host| is_used(asked, host),
+        |inputs| change(state, asked, inputs),
+    )
+}
+
+/// Returns the plan of packet flows beside one of the streams, under the same changes.
+///
+/// # Errors
+/// As [`problem`], and when no hosts are left for the streams' relays.
+pub fn joint(
+    state: &State,
+    now: Timestamp,
+    asked: &WhatIf,
+    streams: Plan,
+) -> Result<JointPlan, Refusal> {
+    let is_used = |host: &Host| is_used(asked, host);
+    let mut inputs = planning::inputs_now(state, now, is_used);
+    change(state, asked, &mut inputs)?;
+    JointPlan::supposed(state, now, streams, &inputs, is_used)
+}
+
+/// Returns whether a host is in no region that is left out.
+fn is_used(asked: &WhatIf, host: &Host) -> bool {
+    match &host.role {
+        Role::Relay { region, .. } => !asked.without.iter().any(|it| fits(it, region)),
+        Role::Gateway { .. } | Role::Probe { .. } => true,
+    }
+}
+
+/// Makes the changes in the planner's inputs.
+fn change(state: &State, asked: &WhatIf, inputs: &mut Inputs) -> Result<(), Refusal> {
+    let budget = asked.budget_usd_per_day;
+    inputs.budget = budget.unwrap_or(state.settings.budget_usd_per_day);
+    change_volumes(state, inputs, &asked.volumes)?;
+    change_prices(inputs, &asked.prices)
 }
 
 /// Returns whether a region is one of those that a text names.
@@ -334,7 +388,7 @@ mod tests {
         let plan = |asked: &WhatIf| {
             let problem = problem(state, now, asked).unwrap();
             let plan = solve(&TwoProxy, &problem, &Limits::work(100_000)).unwrap();
-            (problem, plan)
+            (problem, joint(state, now, asked, plan).unwrap())
         };
         let (_, supposed) = plan(asked);
         let (present, _) = plan(&WhatIf::default());

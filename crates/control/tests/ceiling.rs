@@ -13,7 +13,7 @@ use tradewind_control::message::{
 };
 use tradewind_control::record::Role;
 use tradewind_grant::{DestinationRule, IdentityKey, OperatorKey};
-use tradewind_units::SiteId;
+use tradewind_units::{Bytes, SiteId};
 
 fn relay_role() -> Role {
     Role::Relay { region: "aws:eu-north-1".parse().unwrap(), relay_type: "small".parse().unwrap() }
@@ -268,9 +268,8 @@ fn roles_and_names_are_checked() {
         ceiling.allows(&document(vec![it]))
     };
     with_file("revocations.txt").unwrap();
-    for name in
-        ["", "..", ".hidden", "a/b", "data.key", "sessions.sock", "it.toml", "it.ready", "a\0b"]
-    {
+    let of_agent = ["data.key", "sessions.sock", "starter.sock", "learners", "it.ready"];
+    for name in ["", "..", ".hidden", "a/b", "it.toml", "a\0b"].into_iter().chain(of_agent) {
         assert!(with_file(name).is_err(), "{name}");
     }
     let twice = || process("it", Kind::Relay, relay("", ""));
@@ -315,6 +314,184 @@ fn probes_go_to_allowed_addresses_alone() {
     }
 }
 
+/// Returns a configuration that a ceiling with `spend` takes.
+fn counted(kind: Kind, more: &str) -> String {
+    let told = "access_log = { to = 'unix:sessions.sock' }\nmetrics = '127.0.0.1:9101'\n";
+    match kind {
+        Kind::Relay => relay(&format!("{told}{more}"), ""),
+        _ => gateway(&format!("{told}direct = true\n{more}")),
+    }
+}
+
+fn bounded_ceiling(more: &str) -> Ceiling {
+    let rules = "roles = ['relay', 'gateway']\nnext_hops = ['198.41.0.0/24:7000']\n\
+                 destinations = ['0.0.0.0/0:443', '198.51.100.0/24:443']\n";
+    toml::from_str(&format!("{rules}{more}")).unwrap()
+}
+
+#[test]
+fn rate_of_a_document_is_clamped_to_that_of_the_ceiling() {
+    let ceiling = bounded_ceiling("rate = '500 Mbit/s'");
+    let rate = |more: &str| {
+        let process = process("relay", Kind::Relay, relay(more, ""));
+        let bounded = ceiling.bounded(&document(vec![process]), false).unwrap();
+        ceiling.allows(&bounded).unwrap();
+        let config = &bounded.processes[0].config;
+        tradewind_config::RelayConfig::parse(config).unwrap().limits.rate.unwrap().as_mbps()
+    };
+    for (more, expected) in [
+        ("", 500.0),
+        ("limits = { rate = '10 Gbit/s', sessions = 7 }", 500.0),
+        ("limits = { rate = '20 Mbit/s' }", 20.0),
+    ] {
+        assert!((rate(more) - expected).abs() < 1e-6, "{more}");
+    }
+    let both = vec![
+        process("relay", Kind::Relay, relay("", "")),
+        process("gateway", Kind::Gateway, counted(Kind::Gateway, FORWARD)),
+    ];
+    let bounded = ceiling.bounded(&document(both), false).unwrap();
+    assert!(bounded.processes.iter().all(|it| it.config.contains("250 Mbit/s")), "shared");
+    let packets = process("relay", Kind::Relay, relay("packet = { listen = '0.0.0.0:7000' }", ""));
+    let refused = ceiling.bounded(&document(vec![packets]), false).unwrap_err().to_string();
+    assert!(refused.contains("takes no packets"), "{refused}");
+    let rate = ProbeKind::Rate { connections: 4, duration_ms: 9, max_rate_mbps: Some(900.0) };
+    let target = "198.41.0.4:7001".parse().unwrap();
+    let to = SiteId::new("there").unwrap();
+    let probe = Probe { id: 1, to, target, kind: rate };
+    let bounded = ceiling.bounded_probe(probe, Bytes::new(u64::MAX)).unwrap().0;
+    let each = ProbeKind::Rate { connections: 4, duration_ms: 9, max_rate_mbps: Some(125.0) };
+    assert_eq!(bounded.kind, each);
+}
+
+#[test]
+fn rate_test_counts_as_what_it_may_send_and_does_not_go_beyond_the_spend() {
+    let ceiling = bounded_ceiling("spend = '5 usd/day'\negress_usd_per_gb = 0.1");
+    let bounded = |max_rate_mbps, sent: u64| {
+        let kind = ProbeKind::Rate { connections: 2, duration_ms: 8000, max_rate_mbps };
+        let to = SiteId::new("there").unwrap();
+        let probe = Probe { id: 1, to, target: "198.41.0.4:7001".parse().unwrap(), kind };
+        ceiling.bounded_probe(probe, Bytes::new(sent)).map(|(_, bytes)| bytes.as_u64())
+    };
+    // A GB of each connection, and what the kernel sends after its end.
+    let most = 2 * (1_000_000_000 + (4 << 20));
+    assert_eq!(bounded(Some(1000.0), 0), Ok(most));
+    let last = 50_000_000_000 - most - 1000;
+    assert_eq!(bounded(Some(1000.0), last), Ok(most));
+    for (rate, sent, expected) in [
+        (Some(1000.0), last + 1000, "beyond the ceiling's `spend`"),
+        (Some(1e300), 0, "beyond the ceiling's `spend`"),
+        (Some(1.0), u64::MAX, "beyond the ceiling's `spend`"),
+        (None, 0, "takes a greatest rate"),
+    ] {
+        let refused = bounded(rate, sent).unwrap_err();
+        assert!(refused.contains(expected), "{rate:?} {sent}: {refused}");
+    }
+}
+
+#[test]
+fn used_up_spend_closes_gateways_for_others_and_leads_no_proxy_beyond_the_destinations() {
+    let ceiling = |more: &str| {
+        bounded_ceiling(&format!("spend = '5 usd/day'\negress_usd_per_gb = 0.1\n{more}"))
+    };
+    let identity = IdentityKey::from_entropy([3; 32]).public();
+    let gateway = |more: &str, default: &str| {
+        let routes = format!(
+            "{more}\ngrant_file = 'gateway.grant'\n[routes]\ndefault = {default}\n\
+             [[routes.route]]\ndestination = '198.51.100.0/24:443'\nvia = ['r']\n\
+             [[routes.route]]\ndestination = '198.51.100.0/24:80'\nvia = ['r']\n\
+             [[routes.relay]]\nname = 'r'\naddress = '198.41.0.4:7000'\n\
+             identity = '{identity}'"
+        );
+        let mut gateway = process("gateway", Kind::Gateway, counted(Kind::Gateway, &routes));
+        gateway.files.insert("gateway.grant".to_owned(), String::new());
+        document(vec![process("relay", Kind::Relay, counted(Kind::Relay, "")), gateway])
+    };
+    // Its default leads over relays alone, and no proxy here may lead to all addresses directly.
+    let wanted = gateway("socks5 = ['127.0.0.1:1080']", "['r']");
+    let own = ceiling("");
+    own.allows(&wanted).unwrap();
+    let closed = own.bounded(&wanted, true).unwrap();
+    assert_eq!(closed.processes.len(), 1, "no relay");
+    let routes =
+        tradewind_config::GatewayConfig::parse(&closed.processes[0].config).unwrap().routes;
+    for (to, expected) in [
+        ("198.51.100.7:443", tradewind_desired::Route::Direct),
+        ("198.51.100.7:80", tradewind_desired::Route::Refuse),
+        ("8.8.8.8:53", tradewind_desired::Route::Refuse),
+    ] {
+        let to = to.parse().unwrap();
+        assert_eq!(routes.routes_to(&to).1, std::slice::from_ref(&expected), "{to}");
+    }
+    // One that serves others ends.
+    let open = "expose = true\nexpose_without_password = true\nsocks5 = ['0.0.0.0:1080']";
+    let wanted = gateway(open, "'refuse'");
+    let captures = ceiling("capture = true");
+    captures.allows(&wanted).unwrap();
+    assert_eq!(captures.bounded(&wanted, false).unwrap().processes.len(), 2);
+    assert_eq!(captures.bounded(&wanted, true).unwrap().processes, []);
+}
+
+const FORWARD: &str = "forward = [{ listen = '127.0.0.1:1', to = '198.51.100.7:443' }]";
+
+#[test]
+fn once_the_spend_is_used_up_relays_end_and_gateways_send_direct() {
+    let ceiling = bounded_ceiling("spend = '5 usd/day'\negress_usd_per_gb = 0.1");
+    assert!(!ceiling.is_used_up(Bytes::new(49_999_999_000)));
+    assert!(ceiling.is_used_up(Bytes::new(50_000_000_000)));
+    let identity = IdentityKey::from_entropy([3; 32]).public();
+    let routes = format!(
+        "{FORWARD}\ngrant_file = 'gateway.grant'\n[routes]\n[[routes.route]]\n\
+         destination = '198.51.100.7/32:443'\nvia = ['r']\nfallback = ['direct']\n\
+         [[routes.relay]]\nname = 'r'\naddress = '198.41.0.4:7000'\nidentity = '{identity}'"
+    );
+    let drains = "timeouts = { drain = '9 h', retire = '99 h', idle = '7 min' }";
+    let mut wanted = document(vec![
+        process("relay", Kind::Relay, counted(Kind::Relay, drains)),
+        process("gateway", Kind::Gateway, counted(Kind::Gateway, &routes)),
+    ]);
+    wanted.processes[1].files.insert("gateway.grant".to_owned(), String::new());
+    let open = ceiling.bounded(&wanted, false).unwrap();
+    assert!(open.processes[1].config.contains("198.41.0.4"));
+    for ceiling in [&ceiling, &bounded_ceiling("rate = '500 Mbit/s'")] {
+        let open = ceiling.bounded(&wanted, false).unwrap();
+        let most = std::time::Duration::from_secs(30);
+        let config = tradewind_config::RelayConfig::parse(&open.processes[0].config).unwrap();
+        assert_eq!((config.timeouts.drain, config.timeouts.retire), (most, most));
+        assert_eq!(config.timeouts.idle, Some(std::time::Duration::from_secs(420)));
+        let config = tradewind_config::GatewayConfig::parse(&open.processes[1].config).unwrap();
+        assert_eq!((config.timeouts.drain, config.timeouts.retire), (most, most), "by default");
+    }
+    let closed = ceiling.bounded(&wanted, true).unwrap();
+    assert_eq!(closed.processes.iter().map(|it| &it.name).collect::<Vec<_>>(), ["gateway"]);
+    let config = tradewind_config::GatewayConfig::parse(&closed.processes[0].config).unwrap();
+    let to = "198.51.100.7:443".parse().unwrap();
+    assert_eq!(config.routes.routes_to(&to).1, [tradewind_desired::Route::Direct]);
+    assert_eq!(config.forward.len(), 1);
+}
+
+#[test]
+fn process_whose_bytes_cannot_be_counted_is_refused_where_spend_is_bounded() {
+    let refused = |more: &str, config: String| {
+        let it = document(vec![process("it", Kind::Relay, config)]);
+        bounded_ceiling(more).bounded(&it, false).unwrap_err().to_string()
+    };
+    let priced = "spend = '5 usd/day'\negress_usd_per_gb = 0.1";
+    let log = "access_log = { to = 'unix:sessions.sock' }\n";
+    let metrics = "metrics = '127.0.0.1:9101'\n";
+    let sampled = format!("access_log = {{ to = 'unix:sessions.sock', one_in = 9 }}\n{metrics}");
+    for (ceiling, config, expected) in [
+        ("spend = '5 usd/day'", counted(Kind::Relay, ""), "egress_usd_per_gb"),
+        (priced, relay(log, ""), "metrics"),
+        (priced, relay(&format!("{log}metrics = '127.0.0.1:0'"), ""), "at a fixed port"),
+        (priced, relay(metrics, ""), "access_log"),
+        (priced, relay(&sampled, ""), "all sessions"),
+    ] {
+        let found = refused(ceiling, config);
+        assert!(found.contains(expected) && !found.contains('\n'), "{expected}: {found}");
+    }
+}
+
 #[test]
 fn ceiling_survives_its_file() {
     for role in [relay_role(), gateway_role()] {
@@ -354,6 +531,7 @@ proptest! {
             next_hops: vec![],
             capture: false,
             initial_window: 100,
+            ..Ceiling::of_role(&relay_role())
         };
         let policy = format!("destinations = ['{wanted}']");
         if checked(&ceiling, Kind::Relay, relay("", &policy)).is_ok() {

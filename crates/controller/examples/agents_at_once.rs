@@ -270,6 +270,7 @@ fn hosts(agents: usize, relays: usize) -> Vec<Host> {
             is_trusted: true,
             is_drained: false,
             config_version: CONFIG_VERSION,
+            counts_from_unix_ms: None,
         }
     };
     (0..agents).map(host).collect()
@@ -457,7 +458,7 @@ fn result(is_relay: bool, probe: &Probe) -> ProbeResult {
         ProbeKind::Rtt { samples, .. } => {
             ProbeOutcome::Rtt { min_ms: ms, median_ms: ms, spread_ms: 1.0, samples }
         }
-        ProbeKind::Rate { .. } => ProbeOutcome::Failed { reason: "no test here".to_owned() },
+        _ => ProbeOutcome::Failed { reason: "no test here".to_owned() },
     };
     ProbeResult { id: probe.id, to: probe.to.clone(), measured_unix_ms: 0, outcome }
 }

@@ -12,6 +12,7 @@ mod page;
 mod places;
 mod routes;
 mod show;
+mod tenants;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,10 +72,11 @@ pub(crate) async fn serve(listener: TcpListener, shared: Shared, tokens: Tokens)
 }
 
 fn router(shared: Shared, tokens: Tokens) -> Router {
+    let keys = (tokens, shared.engine.clone());
     routes::router()
         .fallback(answer::not_found)
         .method_not_allowed_fallback(answer::not_allowed)
-        .layer(middleware::from_fn_with_state(tokens, guard::check_token))
+        .layer(middleware::from_fn_with_state(keys, guard::check_token))
         .layer(middleware::from_fn(page::serve))
         .layer(middleware::from_fn(guard::check_source))
         .with_state(shared)

@@ -1,9 +1,8 @@
 //! Plans that are only asked about: the front of several budgets, and those under changes that are
 //! supposed. Nothing of them is stored.
 //!
-//! One is computed at a time, on a thread that may wait; each plan in the planner's turn, so that
-//! what operators ask delays the planner by one plan at most. Whoever asks meanwhile waits a while,
-//! and is then refused.
+//! One is computed at a time, on a thread that may wait, and gives way to the planner: that waits
+//! for none of them. Whoever asks meanwhile waits a while, and is then refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +14,11 @@ use tokio::time::timeout;
 use tradewind_control::front::{self, MOST_PLANS};
 use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::{FlowRecord, Settings};
-use tradewind_control::what_if::{self, Present, WhatIf};
+use tradewind_control::what_if::{self, Present, WhatIf, Worth};
 use tradewind_control::{Controller, Refusal, State};
+use tradewind_plan::Plan;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{Duration, FlowId, HostId};
+use tradewind_units::{Duration, FlowId, HostId, Money};
 
 use crate::answer::Problem;
 use crate::engine::{Engine, millis};
@@ -125,8 +125,9 @@ impl Asking {
             let now = unix_now();
             let problem = what_if::problem(&state, now, &asked)?;
             let plan = planner.solve(&problem, ONE_PLAN).map_err(Refusal::Conflict)?;
+            let joint = what_if::joint(&state, now, &asked, plan)?;
             let present = Present::new(&state, now, &Controller::problem_of(&state, now)?);
-            let supposed = present.beside(&plan);
+            let supposed = present.beside(&joint);
             Ok(SupposedView { schema_version: SCHEMA_VERSION, supposed })
         })
         .await
@@ -141,7 +142,14 @@ fn front_of(planner: &Planner, state: &State) -> Result<Front, Refusal> {
     let solve = |problem: &_| planner.solve(problem, ALL_PLANS / MOST_PLANS);
     let reserved = Controller::reserved_of(state, now);
     let of_streams = budget.checked_sub(reserved).unwrap_or_default();
-    let mut points = front::points(problem, of_streams, solve).map_err(Refusal::Conflict)?;
+    let worth = |plan: &Plan, of_streams: Money| {
+        let budget_usd_per_day = Some(of_streams + reserved);
+        let asked = WhatIf { budget_usd_per_day, ..WhatIf::default() };
+        let joint = what_if::joint(state, now, &asked, plan.clone());
+        joint.map(|joint| Worth::of_joint(&joint)).map_err(|refusal| refusal.to_string())
+    };
+    let points = front::points(problem, of_streams, solve, worth);
+    let mut points = points.map_err(Refusal::Conflict)?;
     points.iter_mut().for_each(|point| {
         point.budget_usd_per_day = point.budget_usd_per_day + reserved;
     });
@@ -155,7 +163,7 @@ fn front_of(planner: &Planner, state: &State) -> Result<Front, Refusal> {
 }
 
 /// Computes something on a thread that may wait.
-async fn computed<T: Send + 'static>(
+pub(crate) async fn computed<T: Send + 'static>(
     compute: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Problem> {
     let computed = tokio::task::spawn_blocking(compute).await;

@@ -86,9 +86,11 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         Record::Flow(_) | Record::PacketFlow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
         Record::Plan(_) => &[Kind::Plan],
         Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
-        Record::Settings(_) | Record::Proxies(_) | Record::ProxiesRemoved { .. } => {
-            &[Kind::Settings]
-        }
+        Record::Settings(_)
+        | Record::Tenant(_)
+        | Record::TenantRemoved { .. }
+        | Record::Proxies(_)
+        | Record::ProxiesRemoved { .. } => &[Kind::Settings],
         Record::Audit(_) => &[Kind::Audit],
         Record::Sessions(_)
         | Record::Relayed(_)
@@ -105,8 +107,10 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::Measurement(_)
         | Record::OldMeasurement(_)
         | Record::RateTest(_)
+        | Record::Handshakes(_)
         | Record::Batch(_)
         | Record::Jumps(_)
+        | Record::Transfers(_)
         | Record::Learners(_)
         | Record::Doubt(_)
         | Record::Window(_)
@@ -170,6 +174,7 @@ mod tests {
                 failure: None,
             }],
             agent_version: String::new(),
+            bounds: None,
         };
         let mut state = State::default();
         assert!(is_news(&state, &seen(1, ProcessState::Ready, None)));

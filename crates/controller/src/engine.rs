@@ -251,6 +251,7 @@ mod tests {
             measurements_in_effect: Vec::new(),
             known_legs: 0,
             budget: None,
+            tenants: std::collections::BTreeMap::new(),
             packets: Box::default(),
             demands: std::collections::BTreeMap::new(),
             paths_since: std::collections::BTreeMap::new(),

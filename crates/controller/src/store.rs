@@ -34,7 +34,7 @@ const AUDIT: Duration = Duration::from_hours(400 * 24);
 /// month.
 const DAYS: Duration = Duration::from_hours(400 * 24);
 /// Kinds of rows that there are of each day, which is the beginning of their keys.
-const DAILY: [&str; 5] = ["jumps", "packets", "relayed", "sessions", "usage"];
+const DAILY: [&str; 6] = ["jumps", "packets", "relayed", "sessions", "transfers", "usage"];
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
 /// Longest problem that is shown, in bytes. Chosen: a line that a person reads.
@@ -321,8 +321,9 @@ impl Store {
             transaction.execute(measured, [before(RAW_MEASUREMENTS)])?;
             transaction.execute("DELETE FROM audit WHERE unix_ms < ?1", [before(AUDIT)])?;
             for kind in DAILY.iter().chain(&["billed", "spent"]) {
+                let kept = if *kind == "transfers" { RAW_MEASUREMENTS } else { DAYS };
                 let days = "DELETE FROM records WHERE kind = ?1 AND key < ?2";
-                transaction.execute(days, [*kind, &numbered(before(DAYS) / 86_400_000)])?;
+                transaction.execute(days, [*kind, &numbered(before(kept) / 86_400_000)])?;
             }
             transaction.commit()
         })();
@@ -344,12 +345,15 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Host(host) => ("host", host.id.to_string()),
         Record::Flow(flow) => ("flow", flow.id.to_string()),
         Record::PacketFlow(flow) => ("packet-flow", flow.id.to_string()),
+        Record::Tenant(tenant) => ("tenant", tenant.id.to_string()),
+        Record::TenantRemoved { tenant } => ("tenant", tenant.to_string()),
         Record::FlowRemoved { flow } => ("flow", flow.to_string()),
         // No name holds a space.
         Record::Measurement(leg) | Record::OldMeasurement(leg) => {
             ("measurement", format!("{} {}", leg.source, leg.destination))
         }
         Record::RateTest(test) => ("rate-test", format!("{} {}", test.source, test.destination)),
+        Record::Handshakes(sum) => ("handshakes", format!("{} {}", sum.source, sum.destination)),
         Record::Plan(plan) => ("plan", numbered(plan.number)),
         Record::Rollout(_) => ("rollout", String::new()),
         Record::Document(document) => ("document", document.host.to_string()),
@@ -379,6 +383,10 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Spent(spent) => ("spent", numbered(spent.day)),
         Record::Billed(billed) => ("billed", format!("{} {}", numbered(billed.day), billed.host)),
         Record::Jumps(jumps) => ("jumps", format!("{} {}", numbered(jumps.day), jumps.host)),
+        Record::Transfers(row) => {
+            let ends = format!("{} {}", row.source, row.destination);
+            ("transfers", format!("{} {ends}", numbered(row.day)))
+        }
         Record::Learners(learners) => ("learners", learners.host.to_string()),
         Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
         Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
@@ -417,6 +425,7 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
             return Ok(());
         }
         Record::FlowRemoved { .. }
+        | Record::TenantRemoved { .. }
         | Record::LearnedForgotten { .. }
         | Record::ProxiesRemoved { .. } => return remove(connection, kind, &key),
         Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,
@@ -431,7 +440,7 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
     Ok(())
 }
 
-/// Removes a row, and the usage of the flow that it was.
+/// Removes a row, and what is kept of the flow that it was alone.
 fn remove(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<()> {
     // Flows of both kinds have names of their own.
     let kinds = [kind, if kind == "flow" { "packet-flow" } else { kind }];
@@ -447,6 +456,11 @@ fn remove(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<()
                   AND NOT EXISTS (SELECT 1 FROM records WHERE kind = 'flow' AND key = ?1) \
                   AND ?2 IN ('flow', 'learned')";
     connection.prepare_cached(remove)?.execute([key, kind])?;
+    // Handshakes are kept between sites of packet flows.
+    let remove = "DELETE FROM records WHERE kind = 'handshakes' AND key NOT IN (\
+                  SELECT json_extract(body, '$.from') || ' ' || json_extract(body, '$.to_site') \
+                  FROM records WHERE kind = 'packet-flow')";
+    connection.prepare_cached(remove)?.execute([])?;
     Ok(())
 }
 

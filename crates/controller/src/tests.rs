@@ -8,6 +8,7 @@ mod learned;
 mod observing;
 mod origins;
 mod packets;
+mod tenants;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -466,6 +467,7 @@ impl Host {
             sessions: None,
             passive: Vec::new(),
             learners: Vec::new(),
+            bounds: None,
         };
         let is_gateway = document.processes.iter().any(|process| process.name == "gateway");
         let (status, body) = self.agent.report(&report);
@@ -478,7 +480,7 @@ impl Host {
                 ProbeKind::Rtt { samples, .. } => {
                     ProbeOutcome::Rtt { min_ms: ms, median_ms: ms, spread_ms: 0.0, samples }
                 }
-                ProbeKind::Rate { .. } => ProbeOutcome::Failed { reason: "no test".to_owned() },
+                _ => ProbeOutcome::Failed { reason: "no test".to_owned() },
             };
             let measured_unix_ms = millis(unix_now());
             self.results.push(ProbeResult {

@@ -5,12 +5,15 @@
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`](tradewind_control::message::ErrorAnswer).
 
 mod packets;
+mod tenants;
 
 use std::net::{IpAddr, SocketAddr};
 
 pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use tenants::{DayCost, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest};
+use tradewind_control::ceiling::Bounds;
 use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
 use tradewind_control::front::Point;
@@ -24,7 +27,9 @@ use tradewind_control::record::{
     AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PlanRecord, Role, Step,
 };
 use tradewind_control::relayed::Compared;
+use tradewind_control::tenants::TenantId;
 use tradewind_control::terms::Terms;
+use tradewind_control::transfers::TransferQuantiles;
 use tradewind_control::what_if::{Supposed, Worth};
 pub use tradewind_control::{JumpstartRequest, SettingsRequest};
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
@@ -94,6 +99,8 @@ pub struct HostView {
     pub sessions: Option<u64>,
     /// The version of its program.
     pub agent_version: Option<String>,
+    /// The rate and spend of its owner's ceiling, if there are any.
+    pub bounds: Option<Bounds>,
 }
 
 /// The state of a host.
@@ -274,6 +281,9 @@ pub struct Jumpstart {
     pub hosts: Vec<HostJumpstart>,
     /// The comparison of both arms over all hosts.
     pub arms: ArmsView,
+    /// The completion times of hourly transfers over those days, of which a week is kept.
+    #[serde(default)]
+    pub transfers: Vec<TransferQuantiles>,
 }
 
 /// A plan.
@@ -471,6 +481,9 @@ pub struct AccessView {
     pub schema_version: u32,
     /// False if it only reads.
     pub may_write: bool,
+    /// The tenant whose flows alone it sees.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
 }
 
 /// The newest entries of the audit log.

@@ -171,9 +171,13 @@ pub fn compile_packets(
     inventory: &PacketInventory,
 ) -> Result<DesiredPackets, DesiredError> {
     let mut desired = DesiredPackets::default();
+    let flows: BTreeMap<_, _> = packets.flows.iter().map(|flow| (&flow.id, flow)).collect();
+    let of_streams = streams.relays.iter().map(|relay| (&relay.id, &relay.region));
+    let added = plan.relays.iter().map(|relay| (&relay.id, &relay.region));
+    let regions: BTreeMap<_, _> = added.chain(of_streams).collect();
     for planned in &plan.flows {
         let unknown = || DesiredError::UnknownPacketFlow(planned.id.clone());
-        let flow = packets.flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
+        let flow = *flows.get(&planned.id).ok_or_else(unknown)?;
         let ends = inventory.flows.get(&planned.id).ok_or_else(unknown)?;
         let relay = |id: &RelayId| {
             let (flow, relay) = (planned.id.clone(), id.clone());
@@ -201,7 +205,7 @@ pub fn compile_packets(
             let before = at.checked_sub(1).and_then(|before| hops.get(before));
             let next = hops.get(at + 1);
             relay.take(before.copied(), next.copied(), &ends.remote);
-            let region = |id: &RelayId| region_of(streams, plan, id);
+            let region = |id: &RelayId| regions.get(id).copied();
             let Some(here) = region(&hop.name) else { continue };
             let there = next.and_then(|next| region(&next.name));
             relay.usd_per_gb.take(packets, inputs, (here, there), &flow.destination)?;
@@ -297,12 +301,6 @@ impl RelayEgress {
 /// Returns a tariff in the unit that relays use: dollars for each GB.
 fn by_volume(tariff: Tariff) -> PricePerGb {
     PricePerGb::from_usd_per_gb(tariff.usd_per_gb().min(MOST_USD_PER_GB)).unwrap_or_default()
-}
-
-fn region_of<'a>(streams: &'a Plan, plan: &'a PacketPlan, id: &RelayId) -> Option<&'a RegionId> {
-    let of_streams = streams.relays.iter().find(|relay| relay.id == *id);
-    let added = || plan.relays.iter().find(|relay| relay.id == *id).map(|relay| &relay.region);
-    of_streams.map(|relay| &relay.region).or_else(added)
 }
 
 /// Returns all addresses of the same family at the same port; a loopback address is returned

@@ -15,13 +15,13 @@
 //! their choice adds or by their share of a full machine `[JQ Table 2]`, each with and without the
 //! relays that are paid; the cheapest of the four plans is used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tradewind_model::packet::{CodingRates, PacketService, RelayTariff, Stream, Tariff};
 use tradewind_model::{Egress, ModelError};
 use tradewind_units::{
-    Bandwidth, Bytes, Duration, FlowId, Money, Ratio, RegionId, SiteId, UnitError, time,
+    Bandwidth, Bytes, Duration, FlowId, Money, Ratio, RegionId, RelayId, SiteId, UnitError, time,
 };
 
 use crate::problem::Inputs;
@@ -33,7 +33,8 @@ mod planned;
 mod verify;
 
 pub use planned::{
-    ConsideredService, PacketPlan, PacketRelay, PacketVerdict, PlannedPacketFlow, ServiceCosts,
+    ConsideredService, PacketPlan, PacketRelay, PacketVerdict, PlannedPacketFlow, ServedPackets,
+    ServiceCosts, Unplanned,
 };
 pub use verify::PacketViolation;
 
@@ -160,6 +161,8 @@ pub struct Packets {
     pub prices: BTreeMap<RegionId, RelayPrices>,
     /// The tariff of a site's uplink for copies; free if the site is missing.
     pub uplinks: BTreeMap<SiteId, Tariff>,
+    /// Relays of the streams' plan that carry no packets.
+    pub barred: BTreeSet<RelayId>,
     /// The coding parameters of relays.
     pub coding: BlockCoding,
     /// Time from a packet's expected arrival to the request for its recovery.
@@ -174,6 +177,7 @@ impl Default for Packets {
             flows: Vec::new(),
             prices: BTreeMap::new(),
             uplinks: BTreeMap::new(),
+            barred: BTreeSet::new(),
             coding: BlockCoding::default(),
             detection: DETECTION,
             retention: RETENTION,

@@ -4,14 +4,16 @@
 //! |---|---|
 //! | [`rtt`] | round-trip times by TCP handshake, many targets at once [CDD V] |
 //! | [`rate`] | the rate of one or more TCP connections, either direction [CP IV-C] |
-//! | [`responder`] | the answering side of a rate test, with its limits |
+//! | [`transfer`] | the completion time of one transfer over a new connection [RT IV-A] |
+//! | [`responder`] | the answering side of rate tests and transfers, with its limits |
 //! | [`steady`] | detection of a settled test, and of the part of it that counts (pure) |
 //! | [`window`] | the limit of a test: the window, the path, or nothing yet (pure) |
 //! | [`statistics`] | order statistics (pure) |
 //! | [`protocol`] | the messages between the two sides (pure) |
 //! | [`secret`] | the shared secret that a responder may ask for |
 //!
-//! A round-trip time needs only an open TCP port. A rate test needs a responder on the other side.
+//! A round-trip time needs only an open TCP port. A rate test or transfer needs a responder on the
+//! other side.
 //! Reports are plain serialisable structures with a `schema_version`; names end in their unit. All
 //! sockets are created on the calling thread's runtime: with a current-thread runtime, a caller
 //! inside a network namespace measures from there.
@@ -29,6 +31,7 @@ pub mod secret;
 pub mod statistics;
 pub mod steady;
 mod stream;
+pub mod transfer;
 pub mod window;
 
 pub use error::ProbeError;

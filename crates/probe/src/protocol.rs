@@ -6,10 +6,13 @@
 //! |---|---|
 //! | 0..8 | `TWPROBE` and a zero byte |
 //! | 8 | version: 1 |
-//! | 9 | kind: 1 control, 2 data |
+//! | 9 | kind: 1 control, 2 data, 3 transfer |
 //! | 10..12 | zero |
-//! | 12..16 | data: index of the connection, from 0; control: zero |
-//! | 16..32 | data: the test's id, as the responder gave it; control: zero |
+//! | 12..16 | data: index of the connection, from 0; transfer: bytes; control: zero |
+//! | 16..32 | data: the test's id, as the responder gave it; else zero |
+//!
+//! After the preface of a transfer come so many bytes; the responder answers with one byte once it
+//! has them all.
 //!
 //! On a control connection frames follow: a length of four bytes, then so many bytes.
 //!
@@ -135,6 +138,11 @@ pub enum Preface {
         /// Id of the test.
         test: TestId,
     },
+    /// A transfer whose completion is timed.
+    Transfer {
+        /// Bytes that follow.
+        bytes: u32,
+    },
 }
 
 impl Preface {
@@ -150,6 +158,10 @@ impl Preface {
                 bytes[9] = 2;
                 bytes[12..16].copy_from_slice(&index.to_be_bytes());
                 bytes[16..].copy_from_slice(&test.0);
+            }
+            Self::Transfer { bytes: count } => {
+                bytes[9] = 3;
+                bytes[12..16].copy_from_slice(&count.to_be_bytes());
             }
         }
         bytes
@@ -167,10 +179,12 @@ impl Preface {
             return Err(ProtocolError::Version(bytes[8]));
         }
         let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
+        let number = u32::from_be_bytes(bytes[12..16].try_into().expect("four bytes"));
         match bytes[9] {
             1 if zero(&bytes[10..]) => Ok(Self::Control),
+            3 if zero(&bytes[10..12]) && zero(&bytes[16..]) => Ok(Self::Transfer { bytes: number }),
             2 if zero(&bytes[10..12]) => {
-                let index = u32::from_be_bytes(bytes[12..16].try_into().expect("four bytes"));
+                let index = number;
                 let test = TestId(bytes[16..].try_into().expect("sixteen bytes"));
                 Ok(Self::Data { index, test })
             }

@@ -296,7 +296,7 @@ pub(crate) fn build(
     );
     let spread = quantile(&rates, 0.9).unwrap_or(0.0) - quantile(&rates, 0.1).unwrap_or(0.0);
     let connections = observed.connections();
-    let total_bytes: u64 = connections.iter().map(|connection| connection.bytes).sum();
+    let total_bytes = saturating_sum(connections.iter().map(|connection| connection.bytes));
     let duration = micros(observed.received().last().map_or(0, |record| record.end_us));
     let discarded: Duration = intervals[..part.start].iter().map(|interval| interval.span).sum();
     let sender = observed.sender_totals();
@@ -319,7 +319,7 @@ pub(crate) fn build(
         rate_spread_mbps: spread,
         rate_whole_mbps: per_second_mbps(total_bytes, duration),
         total_bytes,
-        retransmits: connections.iter().map(|connection| connection.retransmits).sum(),
+        retransmits: saturating_sum(connections.iter().map(|connection| connection.retransmits)),
         rtt_min_ms: tradewind_units::time::as_millis_f64(view.rtt_min),
         rtt_steady_ms: tradewind_units::time::as_millis_f64(view.rtt_steady),
         window: window_estimate(&view),
@@ -328,6 +328,11 @@ pub(crate) fn build(
         connections,
         intervals: observed.interval_reports(),
     }
+}
+
+/// Returns the sum of figures that the other side may have made up.
+fn saturating_sum(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
 }
 
 /// Returns the length of TCP and IP header of a data segment.
@@ -407,6 +412,14 @@ mod tests {
             theirs: rounds.iter().map(|(index, window)| record(*index, *window, None)).collect(),
             finish: Some(finish),
         }
+    }
+
+    #[test]
+    fn figures_that_the_other_side_makes_up_are_added_without_overflow() {
+        let mut observed = upload(&[1000, 2000]);
+        observed.own_totals = vec![totals(3000), totals(3000)];
+        observed.finish.as_mut().unwrap().connections = vec![totals(u64::MAX), totals(9)];
+        assert_eq!(report(observed).total_bytes, u64::MAX);
     }
 
     fn report(observed: Observed) -> RateReport {

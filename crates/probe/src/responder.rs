@@ -30,7 +30,7 @@ use crate::protocol::{
     split_request, to_json,
 };
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
-use crate::{ProbeError, Secret};
+use crate::{ProbeError, Secret, transfer};
 
 /// Most connections that have not shown their purpose; for one more, another is closed. Chosen.
 pub const MAX_PENDING: usize = 256;
@@ -65,6 +65,8 @@ pub struct ResponderConfig {
     pub max_bytes: Bytes,
     /// The secret that callers must prove to know, if any.
     pub secret: Option<Secret>,
+    /// False to receive payload alone: true.
+    pub sends: bool,
 }
 
 impl ResponderConfig {
@@ -78,6 +80,7 @@ impl ResponderConfig {
             max_duration: Duration::from_secs(60),
             max_bytes: Bytes::new(100_000_000_000),
             secret: None,
+            sends: true,
         }
     }
 }
@@ -224,8 +227,29 @@ async fn serve(
                 None => tracing::debug!(%from, "a data connection for no test"),
             }
         }
+        Ok(Preface::Transfer { bytes }) => {
+            let is_offered = shared.config.secret.is_none() && bytes <= transfer::MOST_BYTES;
+            if is_offered && let Err(error) = take_transfer(stream, bytes).await {
+                tracing::debug!(%from, %error, "a probe transfer broke off");
+            }
+            drop(place);
+        }
         Err(error) => tracing::debug!(%from, %error, "a caller that speaks no probe protocol"),
     }
+}
+
+/// Takes the bytes of a transfer, and answers when all have come.
+async fn take_transfer(mut stream: TcpStream, bytes: u32) -> io::Result<()> {
+    let mut rest = (&mut stream).take(bytes.into());
+    let mut nowhere = tokio::io::sink();
+    let taken = timeout(transfer::LIMIT, tokio::io::copy(&mut rest, &mut nowhere)).await??;
+    if taken < u64::from(bytes) {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    stream.write_u8(1).await?;
+    // The caller closes first, so that the answer is not lost in a reset.
+    let _closed = timeout(CALLER_TIMEOUT, stream.read_u8()).await;
+    Ok(())
 }
 
 async fn serve_control(
@@ -296,6 +320,9 @@ impl Shared {
             && !(1..=config.max_bytes.as_u64()).contains(&volume)
         {
             return Err(format!("a volume of 1 B to {}, not {volume} B", config.max_bytes));
+        }
+        if request.direction == Direction::Download && !config.sends {
+            return Err("tests towards the responder alone: it sends no payload".to_owned());
         }
         if !INTERVAL_RANGE_US.contains(&request.interval_us) {
             return Err(format!("an interval of 10 ms to 10 s, not {} us", request.interval_us));

@@ -132,52 +132,71 @@ impl HeldKeys {
         }
     }
 
-    /// Reads `keys`, and keeps them even if the process may not read their files later; the next
-    /// process gets the open files.
+    /// Keeps the keys that were read, even if the process may not read their files later; those
+    /// that it was denied are read from the open files of the process before. The next process gets
+    /// these as well.
     ///
     /// # Errors
-    /// When a file cannot be read and none was inherited.
-    pub fn hold(keys: &Keys<'_>, handover: &mut Handover) -> Result<Self, StreamError> {
+    /// When a file was denied and none was inherited, or that one holds no identity.
+    pub fn hold(own: OwnKeys, handover: &mut Handover) -> Result<Self, StreamError> {
         let mut held = Self::default();
-        let mut files = [keys.present.0, keys.previous.0].into_iter().flatten();
-        files.try_for_each(|file| held.hold_file(file, handover))?;
+        for (path, own) in own.0 {
+            let name = format!("{KEY_FILE}{}", path.display());
+            let inherited = handover.sockets(&name).pop().map(|(_, file)| File::from(file));
+            let (key, file) = own.map_or_else(|| read_inherited(&path, inherited), Ok)?;
+            held.0.push(HeldKey { number: number_of(file.metadata()), path, key });
+            handover.hand_on(name, OwnedFd::from(file));
+        }
         Ok(held)
     }
+}
 
-    fn hold_file(&mut self, path: &Path, handover: &mut Handover) -> Result<(), StreamError> {
-        let (key, file) = open_key(path, handover)?;
-        let number = number_of(file.metadata());
-        self.0.push(HeldKey { path: path.to_owned(), number, key });
-        handover.hand_on(format!("{KEY_FILE}{}", path.display()), OwnedFd::from(file));
-        Ok(())
+/// The keys of a configuration as a process reads them itself, before it changes its user and
+/// listens to the process before: with their open files, or nothing where it is denied.
+#[derive(Debug)]
+pub struct OwnKeys(Vec<(PathBuf, Option<(IdentityKey, File)>)>);
+
+impl OwnKeys {
+    /// Reads `keys`.
+    ///
+    /// # Errors
+    /// When a file cannot be read for another reason than a lack of rights, or holds no identity.
+    pub fn read(keys: &Keys<'_>) -> Result<Self, StreamError> {
+        let files = [keys.present.0, keys.previous.0].into_iter().flatten();
+        files.map(|path| Ok((path.to_owned(), read_own(path)?))).collect::<Result<_, _>>().map(Self)
     }
+}
+
+fn read_own(path: &Path) -> Result<Option<(IdentityKey, File)>, StreamError> {
+    match File::open(path) {
+        Ok(file) => read_key(path, file).map(Some),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
+        Err(error) => Err(not_read(path, &error)),
+    }
+}
+
+fn read_inherited(path: &Path, file: Option<File>) -> Result<(IdentityKey, File), StreamError> {
+    let denied = ErrorKind::PermissionDenied;
+    match file {
+        Some(file) if is_replaced(path, &file) => {
+            let problem = "is another file than the one that the process before this one was \
+                           started with, and this process's user may not read it: restart instead";
+            Err(not_read(path, &io::Error::new(denied, problem)))
+        }
+        Some(file) => read_key(path, file),
+        None => Err(not_read(path, &denied.into())),
+    }
+}
+
+fn read_key(path: &Path, file: File) -> Result<(IdentityKey, File), StreamError> {
+    let text = secret_file::read_open(&file, MOST_KEY_BYTES);
+    Ok((parse(path, text.map(SecretText))?, file))
 }
 
 fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, StreamError> {
     let refused = |problem| StreamError::IdentityFile { path: path.to_owned(), problem };
     let text = text.map_err(|error| refused(plain(&error)))?;
     text.as_ref().trim().parse().map_err(|error| refused(format!("{error}")))
-}
-
-/// Opens the file of a key, or takes the inherited open one.
-fn open_key(path: &Path, handover: &mut Handover) -> Result<(IdentityKey, File), StreamError> {
-    let name = format!("{KEY_FILE}{}", path.display());
-    let handed_on = handover.sockets(&name).pop().map(|(_, file)| File::from(file));
-    let file = match (File::open(path), handed_on) {
-        (Ok(file), _) => file,
-        (Err(error), Some(file)) if error.kind() == ErrorKind::PermissionDenied => {
-            if is_replaced(path, &file) {
-                let problem = "is another file than the one that the process before this one \
-                    was started with, and this process's user may not read it: restart instead";
-                let error = io::Error::new(ErrorKind::PermissionDenied, problem);
-                return Err(not_read(path, &error));
-            }
-            file
-        }
-        (Err(error), _) => return Err(not_read(path, &error)),
-    };
-    let text = secret_file::read_open(&file, MOST_KEY_BYTES);
-    Ok((parse(path, text.map(SecretText))?, file))
 }
 
 fn not_read(path: &Path, error: &io::Error) -> StreamError {

@@ -35,7 +35,7 @@ pub mod session;
 pub mod stripe;
 
 pub use error::StreamError;
-pub use keys::HeldKeys;
+pub use keys::{HeldKeys, OwnKeys};
 pub use process::additions::Additions;
 pub use process::handle::{Handle, Snapshot};
 pub use process::reload::{Prepared, Reload, Reloads};

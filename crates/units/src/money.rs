@@ -11,6 +11,8 @@ const MAX_USD: f64 = 1e9;
 impl Money {
     /// Zero dollars.
     pub const ZERO: Self = Self(0);
+    /// A millionth of a dollar.
+    pub const MICRO: Self = Self(1000);
 
     /// Creates an amount of `usd` dollars, rounded to nano-dollars.
     ///
@@ -21,6 +23,22 @@ impl Money {
             return Err(UnitError::new("money", "dollars from 0 to 10^9", usd));
         }
         Ok(Self((usd * 1e9).round() as u64))
+    }
+
+    /// Reads an amount of a day such as `6 usd/day`, `6usd/day`, `$6` or `6`.
+    ///
+    /// # Errors
+    /// When the text is no such amount.
+    pub fn of_day(text: &str) -> Result<Self, UnitError> {
+        let refused = || UnitError::new("amount", "dollars a day such as `6 usd/day`", text);
+        let words: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let words = words.to_ascii_lowercase();
+        let number = words.strip_suffix("/day").unwrap_or(&words);
+        let number = number.strip_suffix("usd").or(number.strip_prefix('$')).unwrap_or(number);
+        number
+            .parse()
+            .map_err(|_| refused())
+            .and_then(|usd| Self::from_usd(usd).map_err(|_| refused()))
     }
 
     /// Returns the amount in dollars.
@@ -154,6 +172,17 @@ impl<'de> serde::Deserialize<'de> for PricePerGb {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_of_a_day_are_read_as_people_write_them() {
+        for text in ["6 usd/day", "6usd/day", "6 USD / day", "$6", "$6/day", "6", "6.00 usd"] {
+            assert_eq!(Money::of_day(text), Money::from_usd(6.0), "{text}");
+        }
+        for text in ["", "usd/day", "-6", "6 eur/day", "6 usd/hour", "nan", "$$6"] {
+            let refused = Money::of_day(text).unwrap_err().to_string();
+            assert!(refused.contains("`6 usd/day`"), "{text}: {refused}");
+        }
+    }
 
     #[test]
     fn two_gigabytes_at_eight_cents_cost_sixteen_cents() {

@@ -48,7 +48,14 @@ describe('jump-start', () => {
   });
 
   it('tells the settings in a sentence', () => {
-    const settings = { is_on: true, hosts: [], sites: [], control_share: 0.05, window_max: 100 };
+    const settings = {
+      is_on: true,
+      hosts: [],
+      sites: [],
+      control_share: 0.05,
+      window_max: 100,
+      has_probes: false,
+    };
     expect(sentence(settings)).toBe('On for all hosts: windows up to 100 segments.');
     expect(sentence({ ...settings, hosts: ['a-1'], sites: ['b'] })).toContain('On for a-1, b:');
     expect(sentence({ ...settings, is_on: false })).toMatch(/^Off/);

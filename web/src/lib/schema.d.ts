@@ -273,7 +273,10 @@ export interface paths {
         /** Declare a flow */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description The tenant whose flow it is */
+                    tenant?: string;
+                };
                 header?: never;
                 path: {
                     id: string;
@@ -863,7 +866,10 @@ export interface paths {
         /** Make a learned destination a flow */
         post: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description The tenant whose flow it is */
+                    tenant?: string;
+                };
                 header?: never;
                 path: {
                     id: string;
@@ -1132,7 +1138,10 @@ export interface paths {
         /** Declare a packet flow */
         put: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description The tenant whose flow it is */
+                    tenant?: string;
+                };
                 header?: never;
                 path: {
                     id: string;
@@ -1557,6 +1566,214 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All tenants, and what their flows cost */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Number of days, today included; 1 when absent */
+                    days?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tenants"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tenants/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Add or change a tenant */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TenantRequest"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tenants"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Remove a tenant, whose flows are the overlay's own then */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Done */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tenants/{id}/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a token of a tenant */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TokenRequest"];
+                };
+            };
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["TokenAnswer"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        /** Remove all tokens of a tenant */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Done */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/what-if": {
         parameters: {
             query?: never;
@@ -1619,6 +1836,11 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
+            /**
+             * @description The tenant whose flows alone it sees.
+             * @default null
+             */
+            tenant: components["schemas"]["TenantId"] | null;
         };
         /** @description A learned destination to make a flow. */
         AdoptRequest: {
@@ -1718,6 +1940,24 @@ export interface components {
              */
             usd: number;
         };
+        /** @description The bounds of a host, as its agent tells them. */
+        Bounds: {
+            /**
+             * rate
+             * @description Most that its relay or gateway carries, both directions added up.
+             * @example 500 Mbit/s
+             */
+            rate: string | null;
+            /** @description Most that what it sends may cost in a day, and what is used of it. */
+            spend: components["schemas"]["SpendBound"] | null;
+        };
+        /** @description The packets of a flow by path. */
+        ByPath: {
+            /** @description Those that were sent over the Internet. */
+            internet: components["schemas"]["PathPackets"];
+            /** @description Those that relays forwarded. */
+            relays: components["schemas"]["PathPackets"];
+        };
         /** @description A change of what the API tells: the data of an event `change` of `/v1/events`. */
         Change: {
             /** @description The kinds that have changed since the event before; the first event names all. */
@@ -1804,11 +2044,26 @@ export interface components {
             /** @description The reason why it was selected or not. */
             verdict: components["schemas"]["PacketVerdict"];
         };
+        /** @description The cost of a day. */
+        DayCost: {
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC).
+             */
+            day: number;
+            /**
+             * dollars
+             * @description The cost so far, in dollars.
+             */
+            usd: number;
+        };
         /**
          * @description The packets of one day and packet flow. Some 500 bytes in the store, so a hundred flows take
          *     20 MB in 13 months.
          */
         DayPackets: {
+            /** @description Those of each path; absent in days that older programs have added up. */
+            by_path?: components["schemas"]["ByPath"] | null;
             /**
              * Format: uint64
              * @description Bytes of these packets, as sealed.
@@ -2406,6 +2661,8 @@ export interface components {
              * @example 1.12
              */
             applied: string | null;
+            /** @description The rate and spend of its owner's ceiling, if there are any. */
+            bounds: components["schemas"]["Bounds"] | null;
             /**
              * EPOCH.VERSION
              * @description The document that it should run.
@@ -2597,6 +2854,8 @@ export interface components {
              */
             ttl_ms: number;
         };
+        /** @description The start of connections. It is an arm of a comparison. */
+        JumpArm: "jumped" | "control";
         /** @description Jump-start of the hosts, and what it gains. */
         Jumpstart: {
             /** @description The comparison of both arms over all hosts. */
@@ -2615,11 +2874,18 @@ export interface components {
             schema_version: number;
             /** @description The settings. */
             settings: components["schemas"]["JumpstartSettings"];
+            /**
+             * @description The completion times of hourly transfers over those days, of which a week is kept.
+             * @default []
+             */
+            transfers: components["schemas"]["TransferQuantiles"][];
         };
         /** @description Settings of jump-start to change; what is absent stays. */
         JumpstartRequest: {
             /** @description Share of connections that keep the default window, at most half. */
             control_share?: (number | string) | null;
+            /** @description True to time transfers between the hosts each hour, with learned windows and without. */
+            has_probes?: boolean | null;
             /** @description The hosts; all if neither hosts nor sites are named. */
             hosts?: string[] | null;
             /** @description True to turn it on for the hosts below, false to turn it off for all. */
@@ -2641,6 +2907,11 @@ export interface components {
              * @example 1 %
              */
             control_share: number | string;
+            /**
+             * @description True to time transfers between the hosts each hour, with learned windows and without.
+             * @default false
+             */
+            has_probes: boolean;
             /** @description The hosts; all if neither hosts nor sites are named. */
             hosts: string[];
             /** @description True if the hosts below learn; else none does. */
@@ -3209,6 +3480,19 @@ export interface components {
              */
             to: string;
         };
+        /** @description Packets that were sent over one path, and those that it lost. */
+        PathPackets: {
+            /**
+             * Format: uint64
+             * @description Packets that should have come.
+             */
+            expected: number;
+            /**
+             * Format: uint64
+             * @description Those that the path lost, recovered or not.
+             */
+            lost: number;
+        };
         /** @description The path that a flow takes. */
         PathTaken: {
             /** @description Its relays, as hosts; empty: direct. */
@@ -3375,6 +3659,10 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
+            /** @description What it may cost for each tenant that has a bound. */
+            tenants?: {
+                [key: string]: number;
+            };
             /**
              * dollars
              * @description The cost of what it uses in a day.
@@ -3456,7 +3744,14 @@ export interface components {
         };
         /** @description The packet flows of a plan. */
         PlannedPackets: {
-            /** @description The flows that were declared when it was made. */
+            /**
+             * @description The share of packets that the Internet is expected to lose, of each flow, left out or not;
+             *     absent in plans of older programs.
+             */
+            expected?: {
+                [key: string]: number | string;
+            };
+            /** @description The flows that were declared when it was made, in the order of their names. */
             flows: components["schemas"]["PacketFlowRecord"][];
             /** @description The reason why a flow has no part in it, and goes over the Internet alone. */
             left_out: {
@@ -3466,7 +3761,11 @@ export interface components {
             losses: {
                 [key: string]: string;
             };
-            /** @description The services and relays; its relays have the names of hosts. */
+            /** @description The flows whose loss was measured on the Internet path, when it was made or before. */
+            measured?: string[];
+            /** @description Hosts of relays that it could not use: their agents carry no packets. */
+            older?: string[];
+            /** @description The services and relays, in the same order; its relays have the names of hosts. */
             plan: components["schemas"]["PacketPlan"];
         };
         /** @description A relay to run. */
@@ -3499,12 +3798,12 @@ export interface components {
             budget_usd_per_day: number;
             /**
              * Format: uint
-             * @description Flows over relays.
+             * @description Flows over relays, packet flows included.
              */
             flows_over_relays: number;
             /**
              * Format: uint
-             * @description Relays that run.
+             * @description Relays that run, for streams and packet flows.
              */
             relays: number;
             /**
@@ -3519,7 +3818,7 @@ export interface components {
             seconds_saved: number;
             /**
              * dollars
-             * @description The cost of relays and traffic.
+             * @description The cost of relays and traffic, that of packet flows included.
              */
             usd_per_day: number;
         };
@@ -3622,7 +3921,7 @@ export interface components {
             window: string | null;
         };
         /** @description The reason why a path is not taken. */
-        Reason: "rollout-under-way" | "awaits-apply" | "within-hysteresis" | "budget-spent" | "over-budget" | "taken-back" | "host-drained" | "host-away" | "host-failing" | "not-measured" | "slower" | "plan-outdated" | "not-planned";
+        Reason: "rollout-under-way" | "awaits-apply" | "within-hysteresis" | "budget-spent" | "over-budget" | "taken-back" | "host-drained" | "host-away" | "host-failing" | "host-spent" | "not-measured" | "slower" | "plan-outdated" | "not-planned";
         /** @description A document that an agent refused. */
         RefusedDocument: {
             /** @description The reason. */
@@ -3698,10 +3997,9 @@ export interface components {
             /**
              * rate
              * @description The most that one of its connections carries; its capacity when absent.
-             * @default null
              * @example 500 Mbit/s
              */
-            per_connection: string | null;
+            per_connection?: string | null;
             /**
              * dollars
              * @description The price of a machine for a day, in dollars.
@@ -3840,10 +4138,7 @@ export interface components {
             schema_version: number;
             /**
              * @description Prices and relay types of the operator's own.
-             * @default {
-             *       "egress_usd_per_gb": null,
-             *       "relay_types": {}
-             *     }
+             * @default {}
              */
             terms: components["schemas"]["Terms"];
             /**
@@ -3851,6 +4146,16 @@ export interface components {
              * @default null
              */
             tests_share: (number | string) | null;
+        };
+        /** @description The spend of a host's day (UTC). */
+        SpendBound: {
+            /** @description True once it is used up: nothing is relayed until the next day. */
+            is_used_up: boolean;
+            /**
+             * dollars
+             * @description Most that what the host sends may cost, in dollars.
+             */
+            usd_per_day: number;
         };
         /** @description The money of a day. */
         Spending: {
@@ -3992,21 +4297,126 @@ export interface components {
              */
             usd_more: number;
         };
+        /**
+         * name
+         * @description The name of a tenant.
+         * @example office
+         */
+        TenantId: string;
+        /** @description A tenant to add or change; what is absent stays. */
+        TenantRequest: {
+            /** @description Share of the budget whose use raises an alarm. */
+            alarm_share?: (number | string) | null;
+            /**
+             * dollars
+             * @description The most that its flows may cost in a day, in dollars.
+             */
+            budget_usd_per_day?: number | null;
+        };
+        /** @description A tenant. */
+        TenantView: {
+            /** @description Share of the budget whose use raises an alarm. */
+            alarm_share: (number | string) | null;
+            /**
+             * dollars
+             * @description The most that its flows may cost in a day, in dollars; absent without a bound of its own.
+             */
+            budget_usd_per_day: number | null;
+            /** @description The cost of its flows in each day, oldest first. */
+            costs: components["schemas"]["DayCost"][];
+            /** @description Its flows and packet flows. */
+            flows: string[];
+            /** @description Its name. */
+            id: components["schemas"]["TenantId"];
+            /** @description True while its flows go direct, as its budget is zero or spent. */
+            is_stopped: boolean;
+            /**
+             * dollars
+             * @description The cost of its flows in a whole day of the plan in effect, in dollars.
+             */
+            planned_usd_per_day: number;
+            /**
+             * Format: uint
+             * @description The number of its tokens.
+             */
+            tokens: number;
+        };
+        /** @description All tenants that the token may see. */
+        Tenants: {
+            /**
+             * Format: uint64
+             * @description The number of days that are told of, today included.
+             */
+            days: number;
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+             */
+            schema_version: number;
+            /** @description The tenants, by name. */
+            tenants: components["schemas"]["TenantView"][];
+        };
         /** @description Prices and relay types of the operator's own, which hold instead of the catalogue's. */
         Terms: {
             /**
              * dollars per GB
              * @description The price of each GB that leaves a relay, in dollars; the catalogue's when absent.
-             * @default null
              */
-            egress_usd_per_gb: number | null;
-            /**
-             * @description Relay types by name: new ones, or others instead of those known by that name.
-             * @default {}
-             */
-            relay_types: {
+            egress_usd_per_gb?: number | null;
+            /** @description Relay types by name: new ones, or others instead of those known by that name. */
+            relay_types?: {
                 [key: string]: components["schemas"]["RelayTerms"];
             };
+        };
+        /** @description A token that was made; it is shown once. */
+        TokenAnswer: {
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+             */
+            schema_version: number;
+            /** @description The token. */
+            token: string;
+        };
+        /** @description A token to make. */
+        TokenRequest: {
+            /** @description False if it only reads. */
+            may_write: boolean;
+        };
+        /** @description The completion times of the transfers of one size and arm. */
+        TransferQuantiles: {
+            /** @description With learned windows, or with the kernel's own. */
+            arm: components["schemas"]["JumpArm"];
+            /**
+             * Format: double
+             * @description The 25th percentile, in milliseconds.
+             */
+            p25_ms: number;
+            /**
+             * Format: double
+             * @description The median, in milliseconds.
+             */
+            p50_ms: number;
+            /**
+             * Format: double
+             * @description The 75th percentile, in milliseconds.
+             */
+            p75_ms: number;
+            /**
+             * Format: double
+             * @description The 95th percentile, in milliseconds.
+             */
+            p95_ms: number;
+            /**
+             * Format: uint32
+             * @description The size, in bytes.
+             */
+            size_bytes: number;
+            /**
+             * Format: uint64
+             * @description Transfers.
+             */
+            transfers: number;
         };
         /** @description The usage of a flow in the last month. */
         Usage: {
@@ -4080,12 +4490,12 @@ export interface components {
         Worth: {
             /**
              * Format: uint
-             * @description Flows over relays.
+             * @description Flows over relays, packet flows included.
              */
             flows_over_relays: number;
             /**
              * Format: uint
-             * @description Relays that run.
+             * @description Relays that run, for streams and packet flows.
              */
             relays: number;
             /**
@@ -4100,7 +4510,7 @@ export interface components {
             seconds_saved: number;
             /**
              * dollars
-             * @description The cost of relays and traffic.
+             * @description The cost of relays and traffic, that of packet flows included.
              */
             usd_per_day: number;
         };

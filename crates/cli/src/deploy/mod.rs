@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -228,18 +229,11 @@ impl Work<'_> {
             Err(failure) => return Ok(answer.failed(&failure)),
         };
         let (wanted, package, ceiling) = self.wanted(files)?;
-        let steps = match steps::steps(&wanted, &observed, self.known.as_ref()) {
-            Ok(steps) => steps,
-            Err(why) => return Ok(answer.failed(&Failure::new(Reason::Unsuited, why))),
+        let steps = steps::steps(&wanted, &observed, self.known.as_ref());
+        let (answer, steps) = match self.planned(answer, steps, |step| step.as_str()) {
+            ControlFlow::Continue(planned) => planned,
+            ControlFlow::Break(answer) => return Ok(answer),
         };
-        let answer =
-            HostAnswer { steps: steps.iter().map(|step| step.as_str()).collect(), ..answer };
-        if steps.is_empty() {
-            return Ok(HostAnswer { outcome: HostOutcome::Unchanged, ..answer });
-        }
-        if self.args.dry_run {
-            return Ok(HostAnswer { outcome: HostOutcome::WouldChange, ..answer });
-        }
         let is_upgrade = steps.contains(&Step::Install) && answer.found.is_some();
         if let Some(other) = failed_upgrade.as_ref().filter(|_| is_upgrade) {
             let problem = Some(format!("the upgrade of {other} failed"));
@@ -262,6 +256,30 @@ impl Work<'_> {
                 answer.failed(&failure)
             }
         })
+    }
+
+    /// Returns the answer with the steps that are to be done, or the answer if none is.
+    fn planned<T>(
+        &self,
+        answer: HostAnswer,
+        steps: Result<Vec<T>, String>,
+        name: impl Fn(&T) -> &'static str,
+    ) -> ControlFlow<HostAnswer, (HostAnswer, Vec<T>)> {
+        let steps = match steps {
+            Ok(steps) => steps,
+            Err(why) => {
+                return ControlFlow::Break(answer.failed(&Failure::new(Reason::Unsuited, why)));
+            }
+        };
+        let named = steps.iter().map(name).collect();
+        let answer = HostAnswer { steps: named, ..answer };
+        if steps.is_empty() {
+            return ControlFlow::Break(HostAnswer { outcome: HostOutcome::Unchanged, ..answer });
+        }
+        if self.args.dry_run {
+            return ControlFlow::Break(HostAnswer { outcome: HostOutcome::WouldChange, ..answer });
+        }
+        ControlFlow::Continue((answer, steps))
     }
 
     fn wanted<'f>(&self, files: &'f Files) -> anyhow::Result<(Wanted, &'f Path, Option<&'f str>)> {
@@ -294,18 +312,11 @@ impl Work<'_> {
         let Some(role) = role_of(self.host) else {
             return Err(BadFile(format!("host `{}` lacks a key", self.host.name)).into());
         };
-        let steps = match steps::removal(&observed, known, &role, address, has_own_service) {
-            Ok(steps) => steps,
-            Err(why) => return Ok(answer.failed(&Failure::new(Reason::Unsuited, why))),
+        let steps = steps::removal(&observed, known, &role, address, has_own_service);
+        let (answer, steps) = match self.planned(answer, steps, |step| step.as_str()) {
+            ControlFlow::Continue(planned) => planned,
+            ControlFlow::Break(answer) => return Ok(answer),
         };
-        let answer =
-            HostAnswer { steps: steps.iter().map(|step| step.as_str()).collect(), ..answer };
-        if steps.is_empty() {
-            return Ok(HostAnswer { outcome: HostOutcome::Unchanged, ..answer });
-        }
-        if self.args.dry_run {
-            return Ok(HostAnswer { outcome: HostOutcome::WouldChange, ..answer });
-        }
         let deployment = Deployment::new(self.host, self.client, self.args.patience, &observed);
         Ok(match deployment.locked(|| deployment.take_away(&steps)) {
             Ok(()) => HostAnswer { outcome: HostOutcome::Done, ..answer },

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tradewind_control::jumpstart::{ArmsView, HostJumpstart};
-use tradewind_control::learner::{LearnedWindow, WindowCount};
+use tradewind_control::learner::{JumpArm, LearnedWindow, WindowCount};
+use tradewind_control::transfers::TransferQuantiles;
 use tradewind_controller::view::{Jumpstart, JumpstartRequest, SettingsRequest, SettingsView};
 use tradewind_units::{HostId, Ratio, Segments, SiteId};
 
@@ -39,6 +40,12 @@ pub(crate) struct OnArgs {
     /// The greatest initial window, in segments; as before when absent, at first 100
     #[arg(long, value_name = "SEGMENTS", value_parser = segments)]
     window_max: Option<Segments>,
+    /// Each hour, have these hosts time transfers of 10, 50 and 100 KB to all other sites, with
+    /// learned windows and without, within the bytes of rate tests; `--probes=false` ends that, and
+    /// it stays as before when absent
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    probes: Option<bool>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -68,15 +75,16 @@ pub(crate) struct ShowArgs {
 pub(super) fn run(command: OverlayCommand) -> Outcome {
     match command {
         OverlayCommand::On(args) => {
-            let OnArgs { hosts, sites, control_share, window_max, controller, output } = args;
+            let OnArgs { hosts, sites, control_share, window_max, probes, .. } = args;
             let request = JumpstartRequest {
                 is_on: Some(true),
                 hosts: Some(BTreeSet::from_iter(hosts)),
                 sites: Some(BTreeSet::from_iter(sites)),
                 control_share,
                 window_max,
+                has_probes: probes,
             };
-            change(request, &controller, &output)?;
+            change(request, &args.controller, &args.output)?;
         }
         OverlayCommand::Off(OffArgs { controller, output }) => {
             let request = JumpstartRequest { is_on: Some(false), ..JumpstartRequest::default() };
@@ -141,7 +149,11 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         for host in &known.hosts {
             show_windows(host)?;
         }
-        Ok(())
+        if known.transfers.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<Vec<String>> = known.transfers.iter().map(transfer_row).collect();
+        table::print(&TRANSFERS, &rows, 2)
     })
 }
 
@@ -156,6 +168,21 @@ fn rows(host: &HostJumpstart) -> Vec<Row<'_>> {
 /// The heading of hosts.
 const HEADING: [&str; 6] =
     ["host", "learns", "jumped", "control", "speedup (95 %)", "resent/MB (control)"];
+
+/// The heading of timed transfers.
+const TRANSFERS: [&str; 7] =
+    ["transfers of", "window", "count", "25 % (ms)", "50 % (ms)", "75 % (ms)", "95 % (ms)"];
+
+fn transfer_row(of: &TransferQuantiles) -> Vec<String> {
+    let window = match of.arm {
+        JumpArm::Jumped => "learned",
+        JumpArm::Control => "default",
+    };
+    let first =
+        [format!("{} KB", of.size_bytes / 1000), window.to_owned(), of.transfers.to_string()];
+    let times = [of.p25_ms, of.p50_ms, of.p75_ms, of.p95_ms].map(|ms| format!("{ms:.1}"));
+    first.into_iter().chain(times).collect()
+}
 
 fn host_row(host: &HostJumpstart) -> Vec<String> {
     let state = match (host.is_covered, host.is_acting) {

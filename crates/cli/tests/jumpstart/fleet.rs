@@ -74,6 +74,32 @@ fn goes_on((near, remote): &mut (TcpStream, TcpStream)) {
     remote.read_exact(&mut [0]).unwrap();
 }
 
+/// Has hosts time transfers, and waits for those of both arms to the remote host.
+fn times_transfers(world: &World) {
+    let invite = prints(world, "invite --role probe --site plant");
+    let invite = invite.trim().rsplit(' ').next().unwrap();
+    let join = format!("agent join {invite} --dir plant --address 10.1.0.2");
+    let mut agent = command(world, &join);
+    agent.stdout(Stdio::null());
+    let mut agent = Guard(world.remote.run(|| agent.spawn().unwrap()).unwrap());
+    prints(world, "budget 1usd/day");
+    prints(world, "jumpstart overlay on --probes");
+    until("transfers in both arms", || {
+        let shown = prints(world, "jumpstart overlay show -o json");
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let has = |size: u64, arm: &str| {
+            let of = |it: &&Value| it["size_bytes"] == size && it["arm"] == arm;
+            let found = shown["transfers"].as_array().unwrap().iter().find(of);
+            found.is_some_and(|it| it["p50_ms"].as_f64().unwrap() > 0.0)
+        };
+        let sizes = [10_000, 50_000, 100_000];
+        sizes.iter().all(|size| has(*size, "jumped") && has(*size, "control"))
+    });
+    let table = prints(world, "jumpstart overlay show");
+    assert!(table.contains("100 KB") && table.contains("learned"), "{table}");
+    assert_eq!(agent.terminate(), Some(0));
+}
+
 #[test]
 fn controller_turns_windows_on_and_off() {
     let Some(world) = World::new("fleet-jump") else { return };
@@ -111,6 +137,7 @@ fn controller_turns_windows_on_and_off() {
     let jumped = session(&world, 1);
     until_windows(&world, 3, 1);
     drop(jumped);
+    times_transfers(&world);
 
     prints(&world, "jumpstart overlay off");
     let socket = world.directory.join("host/data/learners/gateway.sock");

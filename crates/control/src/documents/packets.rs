@@ -1,7 +1,7 @@
 //! The packet planes of relays and gateways in their documents. The inventory says who is where: no
 //! file lists members.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use toml::{Table, Value};
@@ -35,7 +35,7 @@ pub(super) struct GatewayPackets {
     /// The terms that its grant must cover.
     pub(super) grant: GrantTerms,
     /// The destinations of the flows that it receives.
-    destinations: Vec<DestinationRule>,
+    destinations: BTreeSet<SocketAddr>,
     /// The last relays of their paths.
     relays: BTreeSet<PublicIdentity>,
 }
@@ -54,14 +54,16 @@ impl GatewayPackets {
             |all: &mut dyn Iterator<Item = String>| Value::Array(all.map(Value::String).collect());
         let mut endpoint = Table::new();
         endpoint.insert("listen".to_owned(), self.listen.to_string().into());
-        if !self.destinations.is_empty() {
+        let rule = |to: &SocketAddr| Destination::Address(*to).as_rule();
+        let rules: Vec<DestinationRule> = self.destinations.iter().map(rule).collect();
+        if !rules.is_empty() {
             let relays = texts(&mut self.relays.iter().map(ToString::to_string));
-            let destinations = texts(&mut self.destinations.iter().map(ToString::to_string));
+            let destinations = texts(&mut rules.iter().map(ToString::to_string));
             endpoint.insert("operators".to_owned(), texts(&mut [operator.to_string()].into_iter()));
             endpoint.insert("relays".to_owned(), relays);
             endpoint.insert("destinations".to_owned(), destinations);
         }
-        if self.destinations.iter().any(is_loopback) {
+        if rules.iter().any(is_loopback) {
             endpoint.insert("allow_loopback".to_owned(), Value::Boolean(true));
         }
         table.insert("packet_endpoint".to_owned(), Value::Table(endpoint));
@@ -90,26 +92,27 @@ impl Compiler<'_> {
     /// Returns the packet plane of a gateway, if it sends or receives packet flows: planned flows
     /// with their services, others over the Internet alone.
     pub(super) fn gateway_packets(&self, host: &Host, site: &SiteId) -> Option<GatewayPackets> {
-        if !carries_packets(host) {
+        if !carries_packets(self.state, host) {
             return None;
         }
         let mut packets = GatewayPackets {
             listen: any_address(SocketAddr::new(host.address, PACKET_PORT)),
             sent: Vec::new(),
             grant: GrantTerms::default(),
-            destinations: Vec::new(),
+            destinations: BTreeSet::new(),
             relays: BTreeSet::new(),
         };
+        let plan = self.plan_of_gateways();
+        let sections = plan.and_then(|plan| plan.packets.gateways.get(site));
+        let sections = sections.into_iter().flatten().map(|section| (section.listen, section));
+        let sections = sections.collect();
         for flow in self.state.packet_flows.values() {
             let Some(remote) = receiver(self.state, flow) else { continue };
             if flow.from == *site {
-                self.send(flow, remote, &mut packets);
+                self.send(flow, remote, &sections, &mut packets);
             }
             if remote.id == host.id {
-                let rule = Destination::Address(flow.to).as_rule();
-                if !packets.destinations.contains(&rule) {
-                    packets.destinations.push(rule);
-                }
+                packets.destinations.insert(flow.to);
                 packets.relays.extend(self.plans.iter().filter_map(|plan| {
                     let last = path_of(plan.record, flow)?.last()?;
                     self.host(plan.record, last).map(|host| host.data_identity)
@@ -119,18 +122,23 @@ impl Compiler<'_> {
         (!packets.sent.is_empty() || !packets.destinations.is_empty()).then_some(packets)
     }
 
-    /// Adds a flow that a gateway sends.
-    fn send(&self, flow: &PacketFlowRecord, remote: &Host, packets: &mut GatewayPackets) {
+    /// Adds a flow that a gateway sends; `sections` are those of the plan for its site.
+    fn send(
+        &self,
+        flow: &PacketFlowRecord,
+        remote: &Host,
+        sections: &BTreeMap<SocketAddr, &GatewayPacket>,
+        packets: &mut GatewayPackets,
+    ) {
         packets.grant.add_destination(&Destination::Address(flow.to));
         packets.grant.add_relay(remote.data_identity);
         let planned = self.plan_of_gateways().and_then(|plan| {
             let path = path_of(plan.record, flow)?;
             let hosts: Option<Vec<&Host>> =
                 path.iter().map(|relay| self.host(plan.record, relay)).collect();
-            let of_site = plan.packets.gateways.get(&flow.from)?;
-            let section = of_site.iter().find(|section| section.listen == flow.listen)?;
-            Some((hosts?, section.clone()))
+            Some((hosts?, GatewayPacket::clone(sections.get(&flow.listen)?)))
         });
+        let planned = planned.filter(|_| !self.is_stopped(&flow.id));
         let Some((hosts, section)) = planned else {
             packets.sent.push(ends(flow, remote).direct());
             return;
@@ -147,9 +155,8 @@ impl Compiler<'_> {
 
 /// Returns the relays that a plan gives a flow, if it was made for a flow between the same ends.
 fn path_of<'a>(plan: &'a PlanRecord, flow: &PacketFlowRecord) -> Option<&'a [RelayId]> {
-    plan.packets.flows.iter().find(|known| known.has_ends_of(flow))?;
-    let mut planned = plan.packets.plan.flows.iter();
-    planned.find(|planned| planned.id == flow.id).map(|planned| planned.path.as_slice())
+    let planned = plan.packets.planned(&flow.id).filter(|_| plan.packets.has_ends_of(flow));
+    planned.map(|planned| planned.path.as_slice())
 }
 
 /// Returns the addresses at which a flow enters and leaves the overlay.
@@ -169,7 +176,9 @@ fn ends(flow: &PacketFlowRecord, remote: &Host) -> PacketEnds {
 pub(super) fn desired(state: &State, record: &PlanRecord) -> Result<DesiredPackets, String> {
     let mut inventory = PacketInventory::default();
     for (relay, id) in &record.hosts {
-        let Some(host) = state.hosts.get(id).filter(|host| carries_packets(host)) else { continue };
+        let Some(host) = state.hosts.get(id).filter(|host| carries_packets(state, host)) else {
+            continue;
+        };
         let address = SocketAddr::new(host.address, PACKET_PORT);
         let hop = Hop { name: relay.clone(), address, identity: host.data_identity };
         inventory.relays.insert(relay.clone(), hop);
@@ -187,7 +196,7 @@ pub(super) fn desired(state: &State, record: &PlanRecord) -> Result<DesiredPacke
     };
     plan.flows.retain(is_carried);
     let losses = |flow: &PacketFlowRecord| {
-        let planned = plan.flows.iter().find(|planned| planned.id == flow.id);
+        let planned = record.packets.planned(&flow.id);
         planned.map(|planned| planned.internet_loss).unwrap_or_default()
     };
     let flows = record.packets.flows.iter().map(|flow| flow_of(flow, losses(flow))).collect();

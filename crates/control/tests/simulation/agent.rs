@@ -183,6 +183,7 @@ impl Agent {
             sessions: self.pending.as_ref().map(|pending| pending.batch.clone()),
             passive: self.passive(conditions),
             learners: Vec::new(),
+            bounds: None,
         };
         Event::Report { identity: self.identity(), report }
     }
@@ -324,6 +325,9 @@ impl Agent {
                 still_grew: false,
                 bytes: 10_000_000,
             },
+            ProbeKind::Transfers { .. } => {
+                ProbeOutcome::Failed { reason: "no transfers here".to_owned() }
+            }
         };
         ProbeResult { id: probe.id, to: probe.to.clone(), measured_unix_ms: at, outcome }
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_control::history::History;
 use tradewind_control::record::{FlowRecord, Mode, Role, Step};
-use tradewind_control::{Answer, Event, SettingsRequest};
+use tradewind_control::{Answer, Controller, Event, SettingsRequest};
 use tradewind_plan::solver::{TwoProxy, solve};
 use tradewind_plan::{Limits, Plan};
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money};
@@ -299,8 +299,10 @@ impl Simulation {
         } else {
             solve(&TwoProxy, &problem, &Limits::work(20_000))
         };
-        if let Ok(plan) = plan {
-            self.event(at, &Event::Planned(plan));
+        let Ok(plan) = plan else { return };
+        let state = self.server.controller.state();
+        if let Ok(joint) = Controller::joint_of(state, now, plan) {
+            self.event(at, &Event::Planned(Box::new(joint)));
         }
     }
 

@@ -107,6 +107,10 @@ impl Server {
             let usage = format!("usage {flow} ");
             let packets = format!("packets {flow} ");
             self.table.retain(|key, _| !key.starts_with(&usage) && !key.starts_with(&packets));
+            // The only packet flow was of these.
+            if !self.table.keys().any(|key| key.starts_with("packet flow ")) {
+                self.table.retain(|key, _| !key.starts_with("handshakes "));
+            }
             return;
         }
         self.table.insert(key(&record), record);
@@ -134,7 +138,9 @@ fn key(record: &Record) -> String {
         Record::Host(host) => format!("host {}", host.id),
         Record::Flow(flow) => format!("flow {}", flow.id),
         Record::PacketFlow(flow) => format!("packet flow {}", flow.id),
+        Record::Tenant(tenant) => format!("tenant {}", tenant.id),
         Record::Measurement(leg) => format!("measurement {} {}", leg.source, leg.destination),
+        Record::Handshakes(sum) => format!("handshakes {} {}", sum.source, sum.destination),
         Record::RateTest(test) => format!("test {} {}", test.source, test.destination),
         Record::Plan(plan) => format!("plan {:09}", plan.number),
         Record::Rollout(_) => "rollout".to_owned(),
@@ -152,8 +158,12 @@ fn key(record: &Record) -> String {
         Record::Spent(spent) => format!("spent {:09}", spent.day),
         Record::Billed(billed) => format!("billed {:09} {}", billed.day, billed.host),
         Record::Jumps(jumps) => format!("jumps {} {:09}", jumps.host, jumps.day),
+        Record::Transfers(row) => {
+            format!("transfers {:09} {} {}", row.day, row.source, row.destination)
+        }
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
         Record::FlowRemoved { .. }
+        | Record::TenantRemoved { .. }
         | Record::ProxiesRemoved { .. }
         | Record::LearnedForgotten { .. }
         | Record::OldMeasurement(_)

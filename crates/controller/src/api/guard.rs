@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use hyper::header::{
@@ -9,8 +10,11 @@ use hyper::header::{
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, StatusCode};
+use tradewind_control::Controller;
+use tradewind_control::tenants::TenantId;
 
 use crate::answer::{Answered, Problem};
+use crate::engine::Engine;
 use crate::folder::Token;
 
 /// The path of a question that is too long for an address: it changes nothing, so readers may ask.
@@ -31,9 +35,11 @@ impl Tokens {
 }
 
 /// The rights of the one who asks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Rights {
     pub(super) may_write: bool,
+    /// The tenant whose flows alone they see.
+    pub(super) tenant: Option<TenantId>,
 }
 
 /// Passes on a request that names the API by an address or `localhost`, and that no page of another
@@ -56,7 +62,7 @@ pub(super) async fn check_source(request: Request, next: Next) -> Answered {
 
 /// Passes on a request of one who may make it, with their [`Rights`].
 pub(super) async fn check_token(
-    State(tokens): State<Tokens>,
+    State((tokens, engine)): State<(Tokens, Engine)>,
     mut request: Request,
     next: Next,
 ) -> Answered {
@@ -65,18 +71,45 @@ pub(super) async fn check_token(
         let error = "no token: expected `Authorization: Bearer` with the token in admin.toml";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
     };
-    let may_write = shown == tokens.operator;
-    if !may_write && shown != tokens.reader {
+    let rights = if shown == tokens.operator || shown == tokens.reader {
+        Some(Rights { may_write: shown == tokens.operator, tenant: None })
+    } else {
+        engine.read(move |controller| rights_of_tenant(controller, shown)).await
+    };
+    let Some(rights) = rights else {
         let error = "the token is not this controller's: admin.toml holds it";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
-    }
+    };
+    let may_write = rights.may_write;
     let only_asks = request.method() == Method::GET || request.uri().path() == WHAT_IF;
     if !may_write && !only_asks {
         let error = "this token only reads; the one in admin.toml may change things";
         return Err(Problem::new(StatusCode::FORBIDDEN, error));
     }
-    request.extensions_mut().insert(Rights { may_write });
+    request.extensions_mut().insert(rights);
     Ok(next.run(request).await)
+}
+
+/// Refuses the token of a tenant, at a route that is not for tenants.
+pub(super) async fn refuse_tenants(
+    Extension(rights): Extension<Rights>,
+    request: Request,
+    next: Next,
+) -> Answered {
+    if rights.tenant.is_some() {
+        let error = "a tenant's token sees and changes its own flows alone";
+        return Err(Problem::new(StatusCode::FORBIDDEN, error));
+    }
+    Ok(next.run(request).await)
+}
+
+/// Returns the rights of a tenant's token, if it is one.
+fn rights_of_tenant(controller: &Controller, shown: blake3::Hash) -> Option<Rights> {
+    let tenants = controller.state().tenants.values();
+    let mut tokens = tenants.flat_map(|it| it.tokens.iter().map(|token| (&it.id, token)));
+    let is_shown = |hash: &str| blake3::Hash::from_hex(hash).is_ok_and(|hash| hash == shown);
+    let (tenant, token) = tokens.find(|(_, token)| is_shown(&token.hash))?;
+    Some(Rights { may_write: token.may_write, tenant: Some(tenant.clone()) })
 }
 
 fn shown_token(headers: &HeaderMap) -> Option<&[u8]> {

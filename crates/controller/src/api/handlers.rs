@@ -1,5 +1,7 @@
 //! The handlers of the API's routes.
 
+use std::net::SocketAddr;
+
 use axum::Extension;
 use axum::extract::{Path, Request, State};
 use tradewind_control::proxies::Proxies;
@@ -9,8 +11,9 @@ use tradewind_control::{Answer, Controller, Event, operator};
 use tradewind_units::{Duration, FlowId, SiteId};
 
 use super::guard::Rights;
-use super::{Shared, places, show};
+use super::{Shared, places, show, tenants};
 use crate::answer::{self, Answered, Problem};
+use crate::asking;
 use crate::view::{
     AccessView, AdoptRequest, Audit, BillRequest, FlowRequest, History, ImportRequest,
     InviteAnswer, InviteRequest, Measurements, ProxiesRequest, SCHEMA_VERSION, SettingsRequest,
@@ -54,28 +57,60 @@ pub(super) async fn revoke(State(shared): State<Shared>, Path(id): Path<String>)
     done(&shared, Event::Revoke(named(&id)?)).await
 }
 
-pub(super) async fn flows(State(shared): State<Shared>) -> Answered {
-    answer::ok(&shared.engine.read(show::flows).await)
+pub(super) async fn flows(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+) -> Answered {
+    let seen = move |controller: &Controller| {
+        let mut flows = show::flows(controller);
+        flows.flows.retain(|view| tenants::sees(controller, &rights, &view.flow.id));
+        flows
+    };
+    answer::ok(&shared.engine.read(seen).await)
 }
 
-pub(super) async fn flow(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+pub(super) async fn flow(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    Path(id): Path<String>,
+) -> Answered {
     let id: FlowId = named(&id)?;
-    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
+    let seen = move |controller: &Controller| {
+        tenants::check_seen(controller, &rights, &id)?;
+        show::flow(controller, &id)
+    };
+    answer::ok(&shared.engine.read(seen).await?)
 }
 
-pub(super) async fn usage(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
+pub(super) async fn usage(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    Path(id): Path<String>,
+) -> Answered {
     let id: FlowId = named(&id)?;
-    answer::ok(&shared.engine.read(move |controller| show::usage(controller, &id)).await?)
+    let seen = move |controller: &Controller| {
+        tenants::check_seen(controller, &rights, &id)?;
+        show::usage(controller, &id)
+    };
+    answer::ok(&shared.engine.read(seen).await?)
 }
 
 pub(super) async fn explain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
     let id: FlowId = named(&id)?;
-    answer::ok(&shared.engine.read(move |controller| show::explained(controller, &id)).await?)
+    let state = shared.engine.read(|controller| controller.state().clone()).await;
+    answer::ok(&asking::computed(move || show::explained(&state, &id)).await?)
 }
 
-pub(super) async fn gain(State(shared): State<Shared>, request: Request) -> Answered {
+pub(super) async fn gain(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    request: Request,
+) -> Answered {
     let days = days(request.uri().query())?;
-    answer::ok(&shared.engine.read(move |controller| show::gain(controller, days)).await)
+    let seen = move |controller: &Controller| {
+        tenants::own_gain(controller, &rights, show::gain(controller, days))
+    };
+    answer::ok(&shared.engine.read(seen).await)
 }
 
 pub(super) async fn jumpstart(State(shared): State<Shared>, request: Request) -> Answered {
@@ -93,15 +128,27 @@ pub(super) fn days(query: Option<&str>) -> Result<u64, Problem> {
 
 pub(super) async fn add_flow(
     State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answered {
     let id: FlowId = named(&id)?;
+    let query = request.uri().query().map(str::to_owned);
     let request: FlowRequest = answer::body(request, MOST_BYTES).await?;
+    check_listen(&rights, request.listen)?;
     let name = id.clone();
     let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
-    shared.engine.handle(Event::AddFlow(flow)).await?;
+    let event = tenants::of_tenant(&rights, query.as_deref(), Event::AddFlow(flow))?;
+    shared.engine.handle(event).await?;
     answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
+}
+
+/// Refuses an address that a tenant chooses, by which it would learn those of others.
+pub(super) fn check_listen(rights: &Rights, listen: Option<SocketAddr>) -> Result<(), Problem> {
+    match listen.filter(|_| rights.tenant.is_some()) {
+        Some(_) => Err(Problem::invalid("listen: a tenant's flow gets a free port")),
+        None => Ok(()),
+    }
 }
 
 /// Fills in what the request for a flow leaves out.
@@ -130,12 +177,15 @@ pub(super) async fn learned(State(shared): State<Shared>) -> Answered {
 
 pub(super) async fn adopt(
     State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answered {
     let flow: FlowId = named(&id)?;
+    let query = request.uri().query().map(str::to_owned);
     let AdoptRequest { per_day, weight } = answer::body(request, MOST_BYTES).await?;
-    shared.engine.handle(Event::Adopt { flow: flow.clone(), per_day, weight }).await?;
+    let event = Event::Adopt { flow: flow.clone(), per_day, weight };
+    shared.engine.handle(tenants::of_tenant(&rights, query.as_deref(), event)?).await?;
     answer::ok(&shared.engine.read(move |controller| show::flow(controller, &flow)).await?)
 }
 
@@ -159,8 +209,13 @@ pub(super) async fn remove_proxies(
     done(&shared, Event::RemoveProxies(named(&site)?)).await
 }
 
-pub(super) async fn remove_flow(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
-    done(&shared, Event::RemoveFlow(named(&id)?)).await
+pub(super) async fn remove_flow(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    Path(id): Path<String>,
+) -> Answered {
+    let event = Event::RemoveFlow(named(&id)?);
+    done(&shared, tenants::of_tenant(&rights, None, event)?).await
 }
 
 pub(super) async fn settings(State(shared): State<Shared>) -> Answered {
@@ -248,7 +303,8 @@ pub(super) async fn places(State(shared): State<Shared>) -> Answered {
 }
 
 pub(super) async fn access(Extension(rights): Extension<Rights>) -> Answered {
-    answer::ok(&AccessView { schema_version: SCHEMA_VERSION, may_write: rights.may_write })
+    let Rights { may_write, tenant } = rights;
+    answer::ok(&AccessView { schema_version: SCHEMA_VERSION, may_write, tenant })
 }
 
 pub(super) async fn audit(State(shared): State<Shared>) -> Answered {
@@ -260,7 +316,7 @@ pub(super) async fn audit(State(shared): State<Shared>) -> Answered {
 }
 
 /// Lets an event take effect that has no answer of its own.
-async fn done(shared: &Shared, event: Event) -> Answered {
+pub(super) async fn done(shared: &Shared, event: Event) -> Answered {
     shared.engine.handle(event).await?;
     answer::nothing()
 }

@@ -2,15 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use axum::Extension;
 use axum::extract::{Path, Request, State};
-use tradewind_control::packet_flow::{PacketCounts, PacketFlowRecord, PlannedPackets};
+use tradewind_control::packet_flow::{PacketCounts, PacketFlowRecord};
 use tradewind_control::{Controller, Event, Refusal};
 use tradewind_plan::packets::BEARABLE_LOSS;
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, HostId, Ratio};
 
-use super::Shared;
-use super::handlers::{MOST_BYTES, MOST_DAYS, days, named};
+use super::guard::Rights;
+use super::handlers::{MOST_BYTES, MOST_DAYS, check_listen, days, named};
+use super::{Shared, tenants};
 use crate::answer::{self, Answered, Problem};
 use crate::engine::millis;
 use crate::view::{PacketFlowRequest, PacketFlowView, PacketFlows, SCHEMA_VERSION};
@@ -20,10 +22,15 @@ use crate::view::{PacketFlowRequest, PacketFlowView, PacketFlows, SCHEMA_VERSION
 const FIRST_PORT: u16 = 16_000;
 const DAY_MS: u64 = 86_400_000;
 
-pub(super) async fn list(State(shared): State<Shared>, request: Request) -> Answered {
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    request: Request,
+) -> Answered {
     let days = days(request.uri().query())?;
     let shown = move |controller: &Controller| {
         let flows = controller.state().packet_flows.values();
+        let flows = flows.filter(|flow| tenants::sees(controller, &rights, &flow.id));
         let flows = flows.map(|flow| view(controller, flow, days)).collect();
         PacketFlows { schema_version: SCHEMA_VERSION, days, flows }
     };
@@ -32,14 +39,18 @@ pub(super) async fn list(State(shared): State<Shared>, request: Request) -> Answ
 
 pub(super) async fn add(
     State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answered {
     let id: FlowId = named(&id)?;
+    let query = request.uri().query().map(str::to_owned);
     let request: PacketFlowRequest = answer::body(request, MOST_BYTES).await?;
+    check_listen(&rights, request.listen)?;
     let name = id.clone();
     let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
-    shared.engine.handle(Event::AddPacketFlow(flow)).await?;
+    let event = Event::AddPacketFlow(flow);
+    shared.engine.handle(tenants::of_tenant(&rights, query.as_deref(), event)?).await?;
     let shown = move |controller: &Controller| {
         let flow = controller.state().packet_flows.get(&id);
         let gone = || Refusal::NotFound(format!("there is no packet flow `{id}`"));
@@ -93,16 +104,14 @@ fn view(controller: &Controller, flow: &PacketFlowRecord, days: u64) -> PacketFl
     let counts = by_day.iter().fold(PacketCounts::default(), |sum, day| sum.plus(day.counts));
     let newest = (today.saturating_sub(MOST_DAYS - 1)..=today).rev().find_map(of_day);
     let in_effect = controller.packets_in_effect(now);
-    let is_planned =
-        in_effect.is_some_and(|packets| packets.flows.iter().any(|known| known.has_ends_of(flow)));
     let planned = in_effect
-        .filter(|_| is_planned)
-        .and_then(|packets| packets.plan.flows.iter().find(|planned| planned.id == flow.id));
+        .filter(|packets| packets.has_ends_of(flow))
+        .and_then(|packets| packets.planned(&flow.id));
     let host = |relay: &tradewind_units::RelayId| HostId::new(relay.as_str()).ok();
     let path: Vec<HostId> =
         planned.into_iter().flat_map(|planned| &planned.path).filter_map(host).collect();
     PacketFlowView {
-        why: why(controller, flow, in_effect, !path.is_empty()),
+        why: controller.why_packets(now, flow),
         planned: planned.cloned(),
         path,
         service_now: newest.map(|day| day.service.clone()),
@@ -110,32 +119,5 @@ fn view(controller: &Controller, flow: &PacketFlowRecord, days: u64) -> PacketFl
         counts,
         by_day,
         flow: flow.clone(),
-    }
-}
-
-/// Returns the reason for which a packet flow has its service and relays.
-fn why(
-    controller: &Controller,
-    flow: &PacketFlowRecord,
-    in_effect: Option<&PlannedPackets>,
-    has_relays: bool,
-) -> String {
-    if controller.receiver(flow).is_none() {
-        return format!("not carried: no gateway at {} takes packet flows", flow.to_site);
-    }
-    let Some(packets) = in_effect else {
-        return "no plan is in effect: the Internet alone".to_owned();
-    };
-    if !packets.flows.iter().any(|known| known.has_ends_of(flow)) {
-        return "the plan was made before it was known: the Internet alone".to_owned();
-    }
-    if let Some(reason) = packets.left_out.get(&flow.id) {
-        return format!("the Internet alone: {reason}");
-    }
-    let loss = packets.losses.get(&flow.id).map_or("", String::as_str);
-    if has_relays {
-        format!("the cheapest service that meets its budget; {loss}")
-    } else {
-        format!("the Internet alone meets its budget; {loss}")
     }
 }

@@ -1,7 +1,7 @@
 //! The routes of the API: one table, of which both its router and its OpenAPI document are made.
 
-use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::{Router, middleware};
 use hyper::Method;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -10,13 +10,14 @@ use tradewind_control::message::ErrorAnswer;
 use tradewind_control::what_if::WhatIf;
 use tradewind_units::SiteId;
 
-use super::{Shared, events, guard, handlers, packets};
+use super::{Shared, events, guard, handlers, packets, tenants};
 use crate::answer::{self, Answered};
 use crate::view::{
     AccessView, AdoptRequest, Audit, BillRequest, Change, Explained, FlowRequest, FlowView, Flows,
     Front, Gain, History, Hosts, ImportRequest, InviteAnswer, InviteRequest, Jumpstart,
     LearnedView, Measurements, PacketFlowRequest, PacketFlowView, PacketFlows, Places, PlanView,
-    ProxiesRequest, SettingsRequest, SettingsView, Status, SupposedView, Usage,
+    ProxiesRequest, SettingsRequest, SettingsView, Status, SupposedView, TenantRequest, Tenants,
+    TokenAnswer, TokenRequest, Usage,
 };
 
 /// The place of schemas in the document.
@@ -43,6 +44,8 @@ struct Route {
     query: Option<(&'static str, &'static str, Value)>,
     request: Option<MakeSchema>,
     answer: Body,
+    /// True if the tokens of tenants may ask: it tells them of their own flows alone.
+    is_for_tenants: bool,
     handler: MethodRouter<Shared>,
 }
 
@@ -54,11 +57,22 @@ impl Route {
         handler: MethodRouter<Shared>,
     ) -> Self {
         let (query, request, answer) = (None, None, Body::Nothing);
-        Self { method, path, summary, query, request, answer, handler }
+        let is_for_tenants = false;
+        Self { method, path, summary, query, request, answer, is_for_tenants, handler }
     }
 
     fn takes<T: JsonSchema>(self) -> Self {
         Self { request: Some(SchemaGenerator::subschema_for::<T>), ..self }
+    }
+
+    fn for_tenants(self) -> Self {
+        Self { is_for_tenants: true, ..self }
+    }
+
+    /// Lets the operator name a tenant.
+    fn of_tenant(self) -> Self {
+        let name = json!({ "type": "string" });
+        Self { query: Some(("tenant", "The tenant whose flow it is", name)), ..self }
     }
 
     fn answers<T: JsonSchema>(self) -> Self {
@@ -79,7 +93,7 @@ fn put_of(path: &'static str, summary: &'static str, handler: MethodRouter<Share
 }
 
 fn routes() -> impl Iterator<Item = Route> {
-    hosts_and_flows().into_iter().chain(overlay()).chain(seen())
+    hosts_and_flows().into_iter().chain(overlay()).chain(of_tenants()).chain(seen())
 }
 
 /// Returns the routes of hosts and flows.
@@ -92,23 +106,29 @@ fn hosts_and_flows() -> Vec<Route> {
         post_of("/v1/hosts/{id}/drain", "Have no plan use a host any more", post(handlers::drain)),
         post_of("/v1/hosts/{id}/undrain", "Use a host again", post(handlers::undrain)),
         post_of("/v1/hosts/{id}/revoke", "Trust a host no more", post(handlers::revoke)),
-        get_of("/v1/flows", "All flows and their paths", get(handlers::flows)).answers::<Flows>(),
-        get_of("/v1/flows/{id}", "A flow", get(handlers::flow)).answers::<FlowView>(),
+        get_of("/v1/flows", "All flows and their paths", get(handlers::flows))
+            .answers::<Flows>()
+            .for_tenants(),
+        get_of("/v1/flows/{id}", "A flow", get(handlers::flow)).answers::<FlowView>().for_tenants(),
         put_of("/v1/flows/{id}", "Declare a flow", put(handlers::add_flow))
             .takes::<FlowRequest>()
-            .answers::<FlowView>(),
+            .answers::<FlowView>()
+            .of_tenant()
+            .for_tenants(),
         Route::new(
             Method::DELETE,
             "/v1/flows/{id}",
             "Remove a flow, of streams or of packets",
             delete(handlers::remove_flow),
-        ),
+        )
+        .for_tenants(),
         get_of(
             "/v1/flows/{id}/usage",
             "What a flow carried in each hour of the last month",
             get(handlers::usage),
         )
-        .answers::<Usage>(),
+        .answers::<Usage>()
+        .for_tenants(),
         get_of("/v1/learned", "Destinations that gateways have learned", get(handlers::learned))
             .answers::<LearnedView>(),
         post_of(
@@ -117,7 +137,8 @@ fn hosts_and_flows() -> Vec<Route> {
             post(handlers::adopt),
         )
         .takes::<AdoptRequest>()
-        .answers::<FlowView>(),
+        .answers::<FlowView>()
+        .of_tenant(),
         put_of(
             "/v1/proxies/{site}",
             "Have the gateways of a site offer proxies, and learn flows from them",
@@ -136,17 +157,49 @@ fn hosts_and_flows() -> Vec<Route> {
     ]
 }
 
+/// Lets a route be asked of a number of days.
+fn of_days(route: Route) -> Route {
+    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+    let meaning = "Number of days, today included; 1 when absent";
+    Route { query: Some(("days", meaning, days)), ..route }
+}
+
+/// Returns the routes of tenants.
+fn of_tenants() -> Vec<Route> {
+    vec![
+        of_days(
+            get_of("/v1/tenants", "All tenants, and what their flows cost", get(tenants::list))
+                .answers::<Tenants>()
+                .for_tenants(),
+        ),
+        put_of("/v1/tenants/{id}", "Add or change a tenant", put(tenants::set))
+            .takes::<TenantRequest>()
+            .answers::<Tenants>(),
+        Route::new(
+            Method::DELETE,
+            "/v1/tenants/{id}",
+            "Remove a tenant, whose flows are the overlay's own then",
+            delete(tenants::remove),
+        ),
+        post_of("/v1/tenants/{id}/tokens", "Make a token of a tenant", post(tenants::add_token))
+            .takes::<TokenRequest>()
+            .answers::<TokenAnswer>(),
+        Route::new(
+            Method::DELETE,
+            "/v1/tenants/{id}/tokens",
+            "Remove all tokens of a tenant",
+            delete(tenants::remove_tokens),
+        ),
+    ]
+}
+
 /// Returns the routes of what the overlay costs and gains, and of its plans.
 fn overlay() -> Vec<Route> {
-    let of_days = |route: Route| {
-        let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
-        let meaning = "Number of days, today included; 1 when absent";
-        Route { query: Some(("days", meaning, days)), ..route }
-    };
     vec![
         of_days(
             get_of("/v1/gain", "Gain and money of the last days", get(handlers::gain))
-                .answers::<Gain>(),
+                .answers::<Gain>()
+                .for_tenants(),
         ),
         of_days(
             get_of(
@@ -154,11 +207,14 @@ fn overlay() -> Vec<Route> {
                 "All packet flows, and what became of their packets",
                 get(packets::list),
             )
-            .answers::<PacketFlows>(),
+            .answers::<PacketFlows>()
+            .for_tenants(),
         ),
         put_of("/v1/packets/{id}", "Declare a packet flow", put(packets::add))
             .takes::<PacketFlowRequest>()
-            .answers::<PacketFlowView>(),
+            .answers::<PacketFlowView>()
+            .of_tenant()
+            .for_tenants(),
         post_of("/v1/bills", "Take bills of clouds in", post(handlers::bill))
             .takes::<BillRequest>(),
         of_days(
@@ -214,7 +270,8 @@ fn seen() -> Vec<Route> {
         get_of("/v1/places", "Where sites and regions are, as far as known", get(handlers::places))
             .answers::<Places>(),
         get_of("/v1/access", "The rights of the token shown", get(handlers::access))
-            .answers::<AccessView>(),
+            .answers::<AccessView>()
+            .for_tenants(),
         get_of("/v1/audit", "The newest entries of the audit log", get(handlers::audit))
             .answers::<Audit>(),
         get_of("/v1/openapi.json", "This document", get(openapi)).answers::<Map<String, Value>>(),
@@ -223,7 +280,14 @@ fn seen() -> Vec<Route> {
 
 /// Returns the router of all routes.
 pub(super) fn router() -> Router<Shared> {
-    let add = |router: Router<Shared>, route: Route| router.route(route.path, route.handler);
+    let add = |router: Router<Shared>, route: Route| {
+        let handler = if route.is_for_tenants {
+            route.handler
+        } else {
+            route.handler.layer(middleware::from_fn(guard::refuse_tenants))
+        };
+        router.route(route.path, handler)
+    };
     routes().fold(Router::new(), add)
 }
 

@@ -7,7 +7,7 @@ use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
 use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
 use tradewind_control::relayed::Compared;
 use tradewind_control::{
-    Controller, Refusal, State, billed, forecast, gain, jumpstart, learned, relayed,
+    Controller, Refusal, State, billed, forecast, gain, jumpstart, learned, relayed, transfers,
 };
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
@@ -48,6 +48,7 @@ fn host_view(state: &State, links: &Links, host: &Host, now_ms: u64) -> HostView
             sessions.try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
         }),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
+        bounds: seen.and_then(|seen| seen.bounds),
     }
 }
 
@@ -197,9 +198,11 @@ pub(super) fn settings(controller: &Controller) -> SettingsView {
 }
 
 pub(super) fn jumpstart(controller: &Controller, days: u64) -> Jumpstart {
-    let (hosts, arms) = jumpstart::hosts(controller.state(), unix_now(), days);
+    let now = unix_now();
+    let (hosts, arms) = jumpstart::hosts(controller.state(), now, days);
+    let transfers = transfers::quantiles(controller.state(), now, days);
     let settings = controller.state().settings.jumpstart.clone();
-    Jumpstart { schema_version: SCHEMA_VERSION, days, settings, hosts, arms }
+    Jumpstart { schema_version: SCHEMA_VERSION, days, settings, hosts, arms, transfers }
 }
 
 pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
@@ -217,8 +220,8 @@ pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
     }
 }
 
-pub(super) fn explained(controller: &Controller, id: &FlowId) -> Result<Explained, Refusal> {
-    let explanation = controller.explain(unix_now(), id)?;
+pub(super) fn explained(state: &State, id: &FlowId) -> Result<Explained, Refusal> {
+    let explanation = Controller::explain_of(state, unix_now(), id)?;
     Ok(Explained { schema_version: SCHEMA_VERSION, explanation })
 }
 
@@ -266,6 +269,7 @@ pub(super) fn status(
     problems.extend(state.hosts.values().filter_map(|host| problem_of_program(state, host)));
     let usd_per_day = state.plan_in_effect().map_or(Money::ZERO, |plan| plan.usd_per_day);
     problems.extend(alarm(state, usd_per_day));
+    problems.extend(problems_of_tenants(state));
     Status {
         schema_version: SCHEMA_VERSION,
         identity,
@@ -319,6 +323,17 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
         }
     };
     Some(StatusProblem { what, remedy })
+}
+
+/// Returns which tenants' budgets of today are spent.
+fn problems_of_tenants(state: &State) -> impl Iterator<Item = StatusProblem> {
+    const DAY_MS: u64 = 86_400_000;
+    let day = millis(unix_now()) / DAY_MS;
+    let spent = state.tenants.values().filter(move |tenant| tenant.stopped_day == Some(day));
+    spent.map(|tenant| StatusProblem {
+        what: format!("today's budget of tenant {} is spent: its flows go direct", tenant.id),
+        remedy: format!("`tradewind tenant add {} --budget AMOUNT` raises it", tenant.id),
+    })
 }
 
 /// Returns what is not known of a host because its agent is an older program.

@@ -5,6 +5,7 @@ mod days;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use tradewind_control::by_path::{Handshakes, PathPackets};
 use tradewind_control::imported::Billed;
 use tradewind_control::learner::DayJumps;
 use tradewind_control::message::{Arm, Document, DocumentVersion, SessionTally};
@@ -48,6 +49,7 @@ fn plan(number: u64) -> Record {
         measurements_in_effect: Vec::new(),
         known_legs: 0,
         budget: None,
+        tenants: std::collections::BTreeMap::new(),
         packets: Box::default(),
     })
 }
@@ -109,6 +111,7 @@ fn newest_record_of_each_key_survives() {
         refused: None,
         processes: Vec::new(),
         agent_version: "0.1.0".to_owned(),
+        bounds: None,
     });
     let mut store = Store::open(&file).unwrap();
     store.append(1, &[Record::Counters(Counters::default()), flow("a"), flow("b")]).unwrap();
@@ -284,6 +287,32 @@ fn store_of_the_first_schema_is_read_and_its_new_rows_are_summed() {
     let altered = "UPDATE audit SET action = 'did nothing' WHERE number = 2";
     store.connection.execute(altered, []).unwrap();
     assert!(store.records().unwrap_err().to_string().contains("audit entry 2 is altered"));
+}
+
+#[test]
+fn store_from_before_tenants_takes_them_and_older_programs_are_kept_off() {
+    let place = TestFolder::new("tenants-schema");
+    let file = place.path().join("store.db");
+    let mut old = Connection::open(&file).unwrap();
+    schema::migrate(&file, &mut old, &schema::MIGRATIONS[..3]).unwrap();
+    let body = serde_json::to_string(&flow("a")).unwrap();
+    old.execute("INSERT INTO records VALUES ('flow', 'a', ?1, NULL)", [&body]).unwrap();
+    drop(old);
+    let mut store = Store::open(&file).unwrap();
+    assert_eq!(schema::version(&file, &store.connection).unwrap(), 4);
+    let tenant: Record = serde_json::from_value(serde_json::json!({
+        "record": "tenant", "id": "acme", "budget_usd_per_day": 6.0, "alarm_share": 0.8,
+        "flows": ["a"], "tokens": [{ "hash": "00", "may_write": true }],
+        "alarmed_day": null, "stopped_day": 20_000,
+    }))
+    .unwrap();
+    store.append(1, std::slice::from_ref(&tenant)).unwrap();
+    drop(store);
+    let mut store = Store::open(&file).unwrap();
+    assert_eq!(store.records().unwrap(), [flow("a"), tenant]);
+    let removed = Record::TenantRemoved { tenant: "acme".parse().unwrap() };
+    store.append(2, &[removed]).unwrap();
+    assert_eq!(store.records().unwrap(), [flow("a")]);
 }
 
 #[test]

@@ -7,13 +7,14 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 
 use crate::descriptor;
 
@@ -24,12 +25,8 @@ pub const STARTER: &str = "TRADEWIND_STARTER";
 /// start may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Longest wait for a request on a connection, which is sent with it. Chosen: a turn of a loaded
-/// machine.
-const REQUEST_LIMIT: Duration = Duration::from_millis(100);
-
-/// Most requests that are read in one look. Chosen: far more than a host has processes.
-const MOST_REQUESTS: usize = 16;
+/// Most connections that are accepted in one look. Chosen: far more than a host has processes.
+const MOST_ACCEPTED: usize = 16;
 
 /// Asks the starter of this process for a successor at the other end of `there`. Returns the
 /// successor's number; `None` without a starter, or if it does not start one.
@@ -48,7 +45,11 @@ fn ask(path: &Path, there: &UnixStream) -> Option<u32> {
 
 /// The socket at which processes ask for their successors.
 #[derive(Debug)]
-pub struct Starter(UnixListener);
+pub struct Starter {
+    listener: UnixListener,
+    /// Connections on which no request has come yet, one of a process.
+    waiting: Vec<(u32, UnixStream)>,
+}
 
 /// A process's request for its successor. Dropping it refuses.
 #[derive(Debug)]
@@ -66,26 +67,39 @@ impl Starter {
     pub fn bind(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true).inspect_err(|_| drop(fs::remove_file(path)))?;
-        Ok(Self(listener))
+        Ok(Self { listener, waiting: Vec::new() })
     }
 
-    /// Returns the requests that have come since the last call.
-    #[must_use]
-    pub fn requests(&self) -> Vec<Request> {
+    /// Returns the requests that have come since the last call, at most one of a process, and waits
+    /// for none. Connections of processes that may not ask are closed.
+    pub fn requests(&mut self, may_ask: impl Fn(u32) -> bool) -> Vec<Request> {
         // A process whose connection fails starts its successor itself.
-        let accepted = std::iter::from_fn(|| self.0.accept().ok().map(|(stream, _)| stream));
-        accepted.take(MOST_REQUESTS).filter_map(|stream| Request::read(stream).ok()).collect()
+        let accepted = std::iter::from_fn(|| self.listener.accept().ok());
+        for (stream, _) in accepted.take(MOST_ACCEPTED) {
+            let Ok(peer) = getsockopt(&stream, sockopt::PeerCredentials) else { continue };
+            let process = peer.pid().cast_unsigned();
+            if self.waiting.iter().all(|(other, _)| *other != process) {
+                self.waiting.push((process, stream));
+            }
+        }
+        self.waiting.retain(|(process, _)| may_ask(*process));
+        let has_sent = |(_, stream): &mut (u32, UnixStream)| peek(stream) != Err(Errno::EAGAIN);
+        let sent = self.waiting.extract_if(.., has_sent);
+        sent.filter_map(|(process, stream)| Request::read(process, stream)).collect()
     }
 }
 
+/// Returns the number of bytes that have come, one at most: none if the other end is closed, and
+/// `EAGAIN` if it is open.
+fn peek(stream: &UnixStream) -> nix::Result<usize> {
+    recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT)
+}
+
 impl Request {
-    fn read(answer: UnixStream) -> io::Result<Self> {
-        answer.set_nonblocking(false)?;
-        answer.set_read_timeout(Some(REQUEST_LIMIT))?;
-        let process = getsockopt(&answer, sockopt::PeerCredentials)?.pid().cast_unsigned();
-        let received = descriptor::receive(&answer).map_err(io::Error::other)?.pop();
-        let there = received.ok_or_else(|| io::Error::other("no socket came"))?;
-        Ok(Self { process, answer, there })
+    /// Reads what has come; `None` if that is no request, or its process waits no longer.
+    fn read(process: u32, answer: UnixStream) -> Option<Self> {
+        let there = descriptor::receive(&answer).ok()?.pop()?;
+        (peek(&answer) == Err(Errno::EAGAIN)).then_some(Self { process, answer, there })
     }
 
     /// Returns the process that asks, as the kernel knows it.
@@ -108,18 +122,23 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd as _;
+    use std::path::PathBuf;
     use std::process::Stdio;
     use std::thread;
 
     use super::*;
 
+    /// Returns a socket of a test's own.
+    fn bound(name: &str) -> (PathBuf, Starter) {
+        let path = std::env::temp_dir().join(format!("tw-{name}-{}", std::process::id()));
+        let _none = fs::remove_file(&path);
+        (path.clone(), Starter::bind(&path).unwrap())
+    }
+
     /// Asks for a successor, and gives the requests of that moment to `answer`. Returns the answer,
     /// and the name that the kernel has for the successor's end of the socket.
     fn asked(name: &str, answer: impl FnOnce(Vec<Request>)) -> (Option<u32>, String) {
-        let path = std::env::temp_dir().join(format!("tw-{name}-{}", std::process::id()));
-        let _none = fs::remove_file(&path);
-        let starter = Starter::bind(&path).unwrap();
+        let (path, mut starter) = bound(name);
         let (_here, there) = UnixStream::pair().unwrap();
         let link = fs::read_link(format!("/proc/self/fd/{}", there.as_raw_fd())).unwrap();
         let asks = thread::spawn({
@@ -127,7 +146,7 @@ mod tests {
             move || ask(&path, &there)
         });
         let requests = loop {
-            let requests = starter.requests();
+            let requests = starter.requests(|_| true);
             if !requests.is_empty() {
                 break requests;
             }
@@ -159,5 +178,32 @@ mod tests {
         assert_eq!(asked("starter-refuses", drop).0, None);
         let (_here, there) = UnixStream::pair().unwrap();
         assert_eq!(ask(Path::new("/nonexistent/starter"), &there), None);
+    }
+
+    #[test]
+    fn starter_waits_for_no_process_and_serves_none_that_is_gone() {
+        let (path, mut starter) = bound("starter-waits");
+        let connect = || UnixStream::connect(&path).unwrap();
+        let (_here, there) = UnixStream::pair().unwrap();
+        let send = |stream: &UnixStream| descriptor::send(stream, &[there.as_fd()]).unwrap();
+        let is_closed = |stream: &UnixStream| peek(stream) != Err(Errno::EAGAIN);
+        let silent = connect();
+        assert!(starter.requests(|_| true).is_empty(), "and it has not waited");
+        // A process has one request.
+        let second = connect();
+        send(&second);
+        assert!(starter.requests(|_| true).is_empty());
+        assert!(is_closed(&second) && !is_closed(&silent));
+        send(&silent);
+        assert_eq!(starter.requests(|_| true).len(), 1);
+        let gone = connect();
+        send(&gone);
+        drop(gone);
+        assert!(starter.requests(|_| true).is_empty());
+        let other = connect();
+        send(&other);
+        assert!(starter.requests(|process| process != std::process::id()).is_empty());
+        assert!(is_closed(&other));
+        fs::remove_file(path).unwrap();
     }
 }

@@ -69,6 +69,7 @@ impl<'a> FreeCapacities<'a> {
         if let Some(plan) = streams {
             let loads = loads(inputs, plan);
             for relay in &plan.relays {
+                let is_apart = choice.apart || packets.barred.contains(&relay.id);
                 let of_type = inputs.relay_types.iter().find(|known| known.id == relay.relay_type);
                 let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
                 let load = loads.get(&relay.id).copied().unwrap_or_default();
@@ -82,7 +83,7 @@ impl<'a> FreeCapacities<'a> {
                     is_streams: true,
                     is_paid: true,
                     left_bps: capacity.saturating_sub(load),
-                    left_flows: if choice.apart { 0 } else { u32::MAX },
+                    left_flows: if is_apart { 0 } else { u32::MAX },
                     hours: 0,
                     is_used: false,
                 });
@@ -195,11 +196,11 @@ impl<'a> FreeCapacities<'a> {
     }
 
     /// Returns the relays to run besides those of the streams.
-    pub(super) fn added(self) -> Vec<PacketRelay> {
-        let capacities = self.by_region.into_values().flatten();
+    pub(super) fn added(&self) -> Vec<PacketRelay> {
+        let capacities = self.by_region.values().flatten();
         capacities
             .filter(|capacity| capacity.is_used && !capacity.is_streams)
-            .map(|capacity| capacity.relay)
+            .map(|capacity| capacity.relay.clone())
             .collect()
     }
 }

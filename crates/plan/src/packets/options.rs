@@ -21,13 +21,18 @@ pub(super) enum Over {
 }
 
 impl Over {
+    /// Returns the indices of its regions.
+    pub(super) fn places(self) -> impl Iterator<Item = usize> {
+        let (first, last) = match self {
+            Self::Nothing => (None, None),
+            Self::One(at) => (Some(at), None),
+            Self::Two(first, last) => (Some(first), Some(last)),
+        };
+        first.into_iter().chain(last)
+    }
+
     pub(super) fn regions(self, inputs: &Inputs) -> Vec<RegionId> {
-        let region = |at: usize| inputs.regions[at].clone();
-        match self {
-            Self::Nothing => Vec::new(),
-            Self::One(at) => vec![region(at)],
-            Self::Two(first, last) => vec![region(first), region(last)],
-        }
+        self.places().map(|at| inputs.regions[at].clone()).collect()
     }
 }
 
@@ -84,23 +89,18 @@ impl<'a> DelayTable<'a> {
         }
     }
 
-    /// Returns every option of a flow; those over relays only in regions that have room for it.
-    pub(super) fn options(
-        &self,
-        flow: &PacketFlow,
-        ends: &Ends,
-        has_room: &[bool],
-    ) -> Vec<ServiceOption> {
+    /// Returns every option of a flow, whether or not its regions have room for it.
+    pub(super) fn options(&self, flow: &PacketFlow, ends: &Ends) -> Vec<ServiceOption> {
         let direct = |delivery| ServiceOption {
             service: PacketService::Direct,
             over: Over::Nothing,
             delivery,
         };
         let mut options: Vec<ServiceOption> = ends.internet.map(direct).into_iter().collect();
-        let with_room = || (0..ends.first.len()).filter(|at| has_room[*at]);
-        for first in with_room() {
-            for over in std::iter::once(Over::One(first))
-                .chain(with_room().map(|last| Over::Two(first, last)))
+        let all = || 0..ends.first.len();
+        for first in all() {
+            for over in
+                std::iter::once(Over::One(first)).chain(all().map(|last| Over::Two(first, last)))
             {
                 let delivery = |service| self.delivery(flow, ends, service, over);
                 let option =
@@ -151,6 +151,17 @@ impl<'a> DelayTable<'a> {
         over: Over,
         machine: impl Fn(&RegionId) -> Money,
     ) -> Result<PacketCost, PacketError> {
+        let compute = over.regions(self.inputs).iter().map(machine).sum();
+        Ok(PacketCost { compute, ..self.traffic_cost(flow, service, over)? })
+    }
+
+    /// Returns the cost of a service over these relays without their machines.
+    pub(super) fn traffic_cost(
+        &self,
+        flow: &PacketFlow,
+        service: PacketService,
+        over: Over,
+    ) -> Result<PacketCost, PacketError> {
         let destination = self.inputs.site_regions.get(&flow.destination);
         let to_receiver = destination.map_or(Egress::Internet, Egress::Region);
         let (stream, coding) = (self.packets.stream(flow), self.packets.coding.rates());
@@ -168,9 +179,8 @@ impl<'a> DelayTable<'a> {
                 packet_cost(service, &stream, &coding, &ingress, &tariff(last, to_receiver)?)?
             }
         };
-        let compute = over.regions(self.inputs).iter().map(machine).sum();
         let source = self.source_cost(flow, service, over)?;
-        Ok(PacketCost { compute, source, ..traffic })
+        Ok(PacketCost { compute: Money::ZERO, source, ..traffic })
     }
 
     /// Returns the egress cost that the source's own cloud charges: for the packets over the

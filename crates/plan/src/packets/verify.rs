@@ -32,9 +32,9 @@ pub enum PacketViolation {
     /// A relay that carries more than it can, streams included.
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
-    /// A relay that is listed twice, has more packet flows than may share it, is stated to run and
-    /// does not, is not on offer in its region or beyond its quota there, or that no packet flow
-    /// uses.
+    /// A relay that carries no packets, is listed twice, has more packet flows than may share it,
+    /// is stated to run and does not, is not on offer in its region or beyond its quota there, or
+    /// that no packet flow uses.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
     /// A total cost other than the sum over the flows.
@@ -145,6 +145,9 @@ fn wrong_relays(
         let of_type = inputs.relay_types.iter().find(|known| known.id == *relay_type);
         let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
         let is_asked = flows.contains_key(id);
+        if is_asked && packets.barred.contains(id) {
+            wrong.push(PacketViolation::Relay(id.clone()));
+        }
         if is_asked && loads.get(id).is_some_and(|load| *load > capacity) {
             wrong.push(PacketViolation::Overloaded(id.clone()));
         }

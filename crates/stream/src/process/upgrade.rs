@@ -26,7 +26,8 @@ use tradewind_units::{Timestamp, one_line};
 use crate::StreamError;
 use crate::process::server::{Service, Setup};
 
-/// Longest wait for a successor to be ready. Chosen: long for reading a file and opening ports.
+/// Longest wait for a successor to be ready, and of that for what it is sent. Chosen: long for
+/// reading a file and opening ports.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest wait for a successor's judgement. Chosen: far above a turn of a loaded machine.
@@ -187,7 +188,7 @@ impl InheritedSockets {
     pub(crate) fn take() -> io::Result<Self> {
         let predecessor = handover::predecessor();
         let sockets = match &predecessor {
-            Some(stream) => receive_sockets(stream)?,
+            Some(stream) => receive_within(stream, START_LIMIT)?,
             None => Vec::new(),
         };
         Ok(Self { sockets, passed_by_systemd: systemd::passed_listeners(), predecessor })
@@ -208,6 +209,15 @@ impl InheritedSockets {
     pub(crate) const fn predecessor(&mut self) -> Option<UnixStream> {
         self.predecessor.take()
     }
+}
+
+/// Receives the sockets; no part of them may take longer than `limit` to come.
+fn receive_within(stream: &UnixStream, limit: Duration) -> io::Result<Vec<(String, OwnedFd)>> {
+    stream.set_read_timeout(Some(limit))?;
+    let received = receive_sockets(stream)?;
+    // Questions come for as long as that process has sessions.
+    stream.set_read_timeout(None)?;
+    Ok(received)
 }
 
 fn receive_sockets(stream: &UnixStream) -> io::Result<Vec<(String, OwnedFd)>> {
@@ -324,10 +334,13 @@ fn read_number(mut stream: &UnixStream) -> io::Result<u64> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// Returns the error for an early end of the previous process.
+/// Returns the error for an early end, or the silence, of the previous process.
 fn broken_off(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => io::Error::other("the process before this one broke off"),
+        ErrorKind::WouldBlock => {
+            io::Error::new(ErrorKind::TimedOut, "the process before this one is silent")
+        }
         _ => error,
     }
 }
@@ -469,6 +482,16 @@ mod tests {
         let error = (&ours).write_all(b"more").unwrap_err();
         let explanation = explained(&error, &ours, "was not ready", START_LIMIT);
         assert_eq!(explanation.to_string(), "the new process says: why");
+    }
+
+    #[test]
+    fn silent_predecessor_is_not_waited_for() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let error = receive_within(&ours, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        PassedSockets::default().pass_sockets(&theirs).unwrap();
+        assert!(receive_within(&ours, START_LIMIT).unwrap().is_empty());
+        assert_eq!(ours.read_timeout().unwrap(), None);
     }
 
     fn sighting(number: u8) -> Sighting {

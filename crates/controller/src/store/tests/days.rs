@@ -110,7 +110,14 @@ fn packets_are_read_of_a_month_and_end_with_their_flow() {
         let usd = Money::from_usd(0.25).unwrap();
         let counts = PacketCounts { packets: 1 << 53, late: 2, usd, ..PacketCounts::default() };
         let (service, why) = ("caching".to_owned(), String::new());
-        Record::Packets(DayPackets { flow: flow.parse().unwrap(), day, service, why, counts })
+        Record::Packets(DayPackets {
+            flow: flow.parse().unwrap(),
+            day,
+            service,
+            why,
+            counts,
+            by_path: None,
+        })
     };
     let mut store = Store::open(&file).unwrap();
     store.append(0, &[declared("a"), declared("b"), flow("c")]).unwrap();
@@ -129,6 +136,19 @@ fn packets_are_read_of_a_month_and_end_with_their_flow() {
     let count = "SELECT count(*) FROM records WHERE kind = 'packets'";
     let count: u64 = store.connection.query_row(count, [], |row| row.get(0)).unwrap();
     assert_eq!(count, 410 - 49);
+    // Handshakes between their sites end with the last of them.
+    let handshakes = Record::Handshakes(Handshakes {
+        source: "office".parse().unwrap(),
+        destination: "plant".parse().unwrap(),
+        day: 410,
+        today: PathPackets { expected: 5, lost: 1 },
+        yesterday: PathPackets::default(),
+    });
+    store.append(410 * DAY_MS, &[declared("d"), handshakes.clone()]).unwrap();
+    for (flow, are_kept) in [("d", true), ("b", false)] {
+        store.append(0, &[Record::FlowRemoved { flow: flow.parse().unwrap() }]).unwrap();
+        assert_eq!(store.records().unwrap().contains(&handshakes), are_kept);
+    }
 }
 
 #[test]

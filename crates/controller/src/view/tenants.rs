@@ -1,0 +1,74 @@
+//! Tenants, as they are declared and shown.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tradewind_control::tenants::TenantId;
+use tradewind_units::{FlowId, Money, Ratio};
+
+/// A tenant to add or change; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TenantRequest {
+    /// The most that its flows may cost in a day, in dollars.
+    pub budget_usd_per_day: Option<Money>,
+    /// Share of the budget whose use raises an alarm.
+    pub alarm_share: Option<Ratio>,
+}
+
+/// A token to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// False if it only reads.
+    pub may_write: bool,
+}
+
+/// A token that was made; it is shown once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TokenAnswer {
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// The token.
+    pub token: String,
+}
+
+/// All tenants that the token may see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tenants {
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// The number of days that are told of, today included.
+    pub days: u64,
+    /// The tenants, by name.
+    pub tenants: Vec<TenantView>,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantView {
+    /// Its name.
+    pub id: TenantId,
+    /// The most that its flows may cost in a day, in dollars; absent without a bound of its own.
+    pub budget_usd_per_day: Option<Money>,
+    /// Share of the budget whose use raises an alarm.
+    pub alarm_share: Option<Ratio>,
+    /// True while its flows go direct, as its budget is zero or spent.
+    pub is_stopped: bool,
+    /// Its flows and packet flows.
+    pub flows: Vec<FlowId>,
+    /// The cost of its flows in a whole day of the plan in effect, in dollars.
+    pub planned_usd_per_day: Money,
+    /// The cost of its flows in each day, oldest first.
+    pub costs: Vec<DayCost>,
+    /// The number of its tokens.
+    pub tokens: usize,
+}
+
+/// The cost of a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DayCost {
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// The cost so far, in dollars.
+    pub usd: Money,
+}
