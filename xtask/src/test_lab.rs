@@ -11,7 +11,7 @@
 //! | demo | acceleration of 2 at least, prediction within 25 % at the median, content, budget, three minutes, nothing left behind |
 //! | altered path | the plan follows the measurements: a region moved far away is no longer used |
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |
-//! | killed relay | a relay that is killed is started again by its agent: content, nothing left behind |
+//! | killed relay | its agent starts a relay that is killed again: content, nothing left behind |
 //! | without root | an ordinary user's demo, hosts attached by packet sockets: content, nothing left behind |
 //! | overlay | `controller run --lab`: from nothing to a plan in 90 s, acceleration of 2 at least, as predicted within 25 %, content; flows leave a slow leg within a minute and no session breaks; without a budget all direct, no relay; nothing left behind |
 //! | first byte | over a warm chain, by port forward and by TPROXY: after at most one end-to-end round trip and two access handshakes |

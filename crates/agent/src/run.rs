@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until};
 use tradewind_control::Ceiling;
 use tradewind_control::message::{
     CONFIG_VERSION, Document, DocumentVersion, MessageError, ProbeResult, RefusedDocument, Report,
@@ -90,10 +90,7 @@ pub async fn run(
     let (outcomes, mut reported) = mpsc::channel(1);
     let reporter = tokio::spawn(send_reports(link(), to_send, outcomes));
 
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut counts = interval(COUNT_EVERY);
-    counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut looks, mut counts) = (every(LOOK), every(COUNT_EVERY));
     let (count, mut counted) = mpsc::unbounded_channel();
     let (mut ready, mut waiting) = (Some(ready), None);
     loop {
@@ -135,6 +132,13 @@ pub async fn run(
     agent.is_linked = false;
     agent.write_status();
     Ok(())
+}
+
+/// Returns an interval whose late ticks put off those after them.
+fn every(period: std::time::Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 /// A document that was fetched, and the way to say what to ask for next: `None` if it is not to be

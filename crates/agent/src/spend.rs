@@ -34,7 +34,7 @@ pub struct Spent {
     is_unknown: bool,
     /// The start of each process, and what it had sent when it was asked last.
     seen: BTreeMap<String, (f64, u64)>,
-    /// How often in a row each process has not told.
+    /// The number of times in a row that each process has not told.
     #[serde(skip)]
     silent: BTreeMap<String, u32>,
 }

@@ -290,7 +290,7 @@ pub struct PlanRecord {
     /// The budget that it was made for, if that is known.
     #[serde(default)]
     pub budget: Option<Money>,
-    /// What it may cost for each tenant that has a bound.
+    /// The most that it may cost for each tenant that has a bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<TenantId, Money>,
     /// Its packet flows.

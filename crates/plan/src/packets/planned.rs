@@ -128,7 +128,7 @@ pub enum Unplanned {
     /// No service meets its demand.
     #[error(transparent)]
     NoService(PacketError),
-    /// What the flows before it leave of the budget does not pay its service.
+    /// The flows before it leave less of the budget than its service costs.
     #[error("the budget does not suffice for it")]
     Unpaid,
 }
