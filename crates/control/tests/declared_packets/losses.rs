@@ -1,14 +1,13 @@
 //! The loss that packet flows are planned with: of the Internet, and of relays' paths.
 
 use crate::overlay::{Overlay, call, set_version};
+use tradewind_control::Event;
 use tradewind_control::message::CONFIG_VERSION;
 use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::Record;
-use tradewind_control::{Controller, Event, SettingsRequest};
 use tradewind_model::packet::PacketService;
-use tradewind_plan::Plan;
 use tradewind_plan::packets::PlannedPacketFlow;
-use tradewind_units::{Duration, Money, Ratio, SiteId};
+use tradewind_units::{Duration, Ratio, SiteId};
 
 /// An overlay whose flow only forwarding serves, since recovery takes too long, and whose Internet
 /// path loses a packet in fifty.
@@ -145,26 +144,6 @@ fn outage_counts_once_for_each_probe_while_the_other_site_is_reached_otherwise()
     let down = overlay.handshakes();
     overlay.pass_by(120, 5);
     assert_eq!(overlay.handshakes(), down);
-}
-
-#[test]
-fn changes_while_a_plan_is_made_make_it_stale() {
-    let mut overlay = Overlay::in_service(20.0);
-    let (state, made) = (overlay.controller.state().clone(), overlay.now);
-    let joint = Controller::joint_of(&state, overlay.time(), Plan::nothing()).unwrap();
-    overlay.now += 4_000;
-    let region = overlay.newest().packets.plan.relays[0].region.clone();
-    let mut leg = state.measurements[&(call().from, region.into())].clone();
-    leg.rtt.min *= 2;
-    overlay.controller.apply(Record::Measurement(leg));
-    let budget = Money::from_usd(30.0).unwrap();
-    overlay.event(&Event::ChangeSettings(SettingsRequest::budget(budget)));
-    overlay.event(&Event::Planned(Box::new(joint)));
-    assert_eq!(overlay.newest().made_unix_ms, made);
-    let stale = overlay.stale();
-    assert!(stale.contains("RTT 40.0 ms") && stale.contains("a plan may cost"), "{stale}");
-    overlay.plan();
-    assert_eq!(overlay.stale(), "");
 }
 
 #[test]

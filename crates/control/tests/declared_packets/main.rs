@@ -127,6 +127,26 @@ fn plan_is_made_beforehand_and_of_a_thousand_flows_those_with_a_service_are_serv
 }
 
 #[test]
+fn changes_while_a_plan_is_made_make_it_stale() {
+    let mut overlay = Overlay::in_service(20.0);
+    let (state, made) = (overlay.controller.state().clone(), overlay.now);
+    let joint = Controller::joint_of(&state, overlay.time(), Plan::nothing()).unwrap();
+    overlay.now += 4_000;
+    let region = overlay.newest().packets.plan.relays[0].region.clone();
+    let mut leg = state.measurements[&(call().from, region.into())].clone();
+    leg.rtt.min *= 2;
+    overlay.controller.apply(Record::Measurement(leg));
+    let budget = Money::from_usd(30.0).unwrap();
+    overlay.event(&Event::ChangeSettings(SettingsRequest::budget(budget)));
+    overlay.event(&Event::Planned(Box::new(joint)));
+    assert_eq!(overlay.newest().made_unix_ms, made);
+    let stale = overlay.stale();
+    assert!(stale.contains("RTT 40.0 ms") && stale.contains("a plan may cost"), "{stale}");
+    overlay.plan();
+    assert_eq!(overlay.stale(), "");
+}
+
+#[test]
 fn what_if_and_the_present_count_the_money_of_packets() {
     let overlay = Overlay::in_service(20.0);
     let (state, now) = (overlay.controller.state(), overlay.time());
@@ -154,11 +174,9 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
     overlay.event(&Event::AddPacketFlow(call()));
     overlay.pass(10);
     overlay.plan();
-    let newest = |overlay: &Overlay| overlay.controller.state().newest_plan().unwrap().clone();
-    let region = newest(&overlay).packets.plan.relays[0].region.to_string();
+    let region = overlay.newest().packets.plan.relays[0].region.to_string();
     let other = ["gcp:europe-north1", "gcp:europe-west3"].into_iter().find(|it| *it != region);
     let other = other.unwrap();
-    let stale = |overlay: &Overlay| overlay.controller.staleness(overlay.time()).join("; ");
     let why = |overlay: &Overlay| {
         let explained = overlay.controller.explain(overlay.time(), &call().id);
         explained.unwrap_err().to_string()
@@ -167,47 +185,47 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
     // The relay's agent is put back to an older release: the other region's takes the flow.
     overlay.pass(10);
     set_version(&mut overlay, &region, 1);
-    assert!(stale(&overlay).contains("carries packets no longer"), "{}", stale(&overlay));
+    assert!(overlay.stale().contains("carries packets no longer"), "{}", overlay.stale());
     assert!(why(&overlay).contains("carries packets no longer"), "{}", why(&overlay));
     overlay.plan();
-    assert_eq!(newest(&overlay).packets.plan.relays[0].region.as_str(), other);
-    assert_eq!(stale(&overlay), "");
+    assert_eq!(overlay.newest().packets.plan.relays[0].region.as_str(), other);
+    assert_eq!(overlay.stale(), "");
     // The controller applies that by itself.
-    assert_eq!(overlay.controller.state().rollout.to, Some(newest(&overlay).number));
+    assert_eq!(overlay.controller.state().rollout.to, Some(overlay.newest().number));
     overlay.pass(10);
     let at = HOSTS.iter().position(|(place, _)| *place == other).unwrap();
     assert_eq!(overlay.relays(), [identity(100 + at as u8)]);
     // Both are: nothing is reserved, and the reason names one of them.
     set_version(&mut overlay, other, 1);
     overlay.plan();
-    let reason = newest(&overlay).packets.left_out[&call().id].clone();
+    let reason = overlay.newest().packets.left_out[&call().id].clone();
     assert!(reason.contains("runs an agent too old for packets"), "{reason}");
-    assert_eq!((newest(&overlay).hosts.len(), newest(&overlay).usd_per_day), (0, Money::ZERO));
+    assert_eq!((overlay.newest().hosts.len(), overlay.newest().usd_per_day), (0, Money::ZERO));
     let reserved = Controller::reserved_of(overlay.controller.state(), overlay.time());
     assert_eq!(reserved, Money::ZERO);
     set_version(&mut overlay, other, CONFIG_VERSION);
-    assert!(stale(&overlay).contains("can carry packets by now"), "{}", stale(&overlay));
+    assert!(overlay.stale().contains("can carry packets by now"), "{}", overlay.stale());
     overlay.plan();
-    assert_eq!(newest(&overlay).packets.plan.relays[0].region.as_str(), other);
+    assert_eq!(overlay.newest().packets.plan.relays[0].region.as_str(), other);
 
     // So with gateways at both ends.
     for site in ["plant", "office"] {
         set_version(&mut overlay, site, 1);
         assert!(
-            stale(&overlay).contains("runs an agent too old for packets"),
+            overlay.stale().contains("runs an agent too old for packets"),
             "{}",
-            stale(&overlay)
+            overlay.stale()
         );
         assert!(why(&overlay).contains("not carried"), "{}", why(&overlay));
         overlay.plan();
-        let reason = newest(&overlay).packets.left_out[&call().id].clone();
+        let reason = overlay.newest().packets.left_out[&call().id].clone();
         let why = format!("{site}-1 runs an agent too old for packets");
         assert!(reason.contains(&why), "{reason}");
-        assert_eq!((newest(&overlay).hosts.len(), stale(&overlay).as_str()), (0, ""));
+        assert_eq!((overlay.newest().hosts.len(), overlay.stale().as_str()), (0, ""));
         set_version(&mut overlay, site, CONFIG_VERSION);
-        assert!(stale(&overlay).contains("can be carried by now"), "{}", stale(&overlay));
+        assert!(overlay.stale().contains("can be carried by now"), "{}", overlay.stale());
         overlay.plan();
-        assert_eq!(newest(&overlay).packets.plan.flows[0].path.len(), 1);
+        assert_eq!(overlay.newest().packets.plan.flows[0].path.len(), 1);
     }
 }
 
@@ -276,11 +294,10 @@ fn packets_count_once_cost_money_and_tell_the_loss_of_the_next_plan() {
 #[test]
 fn changes_make_the_plan_stale_and_revoked_relays_leave_all_configurations() {
     let mut overlay = Overlay::in_service(20.0);
-    let stale = |overlay: &Overlay| overlay.controller.staleness(overlay.time()).join("; ");
-    assert_eq!(stale(&overlay), "");
+    assert_eq!(overlay.stale(), "");
     let sooner = PacketFlowRecord { budget: Duration::from_millis(100), ..call() };
     overlay.event(&Event::AddPacketFlow(sooner.clone()));
-    assert!(stale(&overlay).contains("packet flow call was declared anew"));
+    assert!(overlay.stale().contains("packet flow call was declared anew"));
     // Until there is one it goes on with its path.
     assert_eq!(overlay.relays().len(), 1);
     let elsewhere = PacketFlowRecord { listen: "127.0.0.1:16009".parse().unwrap(), ..sooner };
