@@ -3659,7 +3659,7 @@ export interface components {
              * @description [`SCHEMA_VERSION`].
              */
             schema_version: number;
-            /** @description What it may cost for each tenant that has a bound. */
+            /** @description The most that it may cost for each tenant that has a bound. */
             tenants?: {
                 [key: string]: number;
             };
