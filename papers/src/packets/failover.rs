@@ -398,12 +398,20 @@ impl Stage {
         loop {
             let mut nft = context.lab.command(&caller.host, "nft")?;
             let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
-            let listed = listed.map_err(|error| failed(error.to_string()))?.stdout;
-            if String::from_utf8_lossy(&listed).contains("expires") {
+            let listed = listed.map_err(|error| failed(error.to_string()))?;
+            let sets = String::from_utf8_lossy(&listed.stdout);
+            if sets.contains("expires") {
                 return Ok(());
             }
             if begun.elapsed() > limit {
-                let why = format!("a gateway has intercepted no packets for {limit:?}");
+                let log = context.scratch.file(&format!("gateway-{}.log", caller.host));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                let last = log.lines().last().unwrap_or_default();
+                let why = format!(
+                    "a gateway has intercepted no packets for {limit:?}; nft ends with {}, the \
+                     gateway's log with {last:?}",
+                    listed.status
+                );
                 return Err(failed(why));
             }
             context.wait(LOOK)?;
