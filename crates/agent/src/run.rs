@@ -57,6 +57,8 @@ pub struct Options {
     pub program: PathBuf,
     /// True to tell the processes to end with the agent, which otherwise leaves them running.
     pub stop_processes: bool,
+    /// Time before a relay starts, as if its machine were set up first: for trials.
+    pub relay_setup: Duration,
 }
 
 /// Runs the agent in `home`, which the caller has locked, until SIGTERM or SIGINT. Calls `ready`
@@ -78,6 +80,7 @@ pub async fn run(
     let (mut term, mut interrupt) =
         (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
     let supervisor = Supervisor::new(home.clone(), options.program.clone())?;
+    let supervisor = supervisor.with_relay_setup(options.relay_setup);
     let (results, mut measured) = mpsc::unbounded_channel();
     let sources = Sources::start(results)?;
     let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);

@@ -56,6 +56,8 @@ const NOT_INHERITED: [&str; 6] = [
 pub struct Supervisor {
     home: Home,
     program: PathBuf,
+    /// Time before a relay starts that does not run.
+    relay_setup: Duration,
     units: BTreeMap<String, Unit>,
     draining: Vec<Draining>,
     /// The signals that processes are still to get, as they are kept.
@@ -94,6 +96,8 @@ struct Unit {
     /// Its open sessions when it was asked last.
     sessions: Option<u64>,
     begun: Instant,
+    /// Time from which on its machine is there.
+    set_up: Instant,
     next_start: Instant,
     backoff: Backoff,
 }
@@ -120,9 +124,25 @@ impl Supervisor {
     /// read.
     pub fn new(home: Home, program: PathBuf) -> Result<Self, AgentError> {
         let (draining, kept_due) = (home.draining()?, home.due()?);
-        let (units, children, files) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
-        let (starter, had_formers) = (None, true);
-        Ok(Self { home, program, units, draining, kept_due, children, files, starter, had_formers })
+        Ok(Self {
+            home,
+            program,
+            relay_setup: Duration::ZERO,
+            units: BTreeMap::new(),
+            draining,
+            kept_due,
+            children: Vec::new(),
+            files: BTreeSet::new(),
+            starter: None,
+            had_formers: true,
+        })
+    }
+
+    /// Has relays start only so long after a document names them, as if their machines were set up
+    /// first. One that runs already, or that ends by itself, waits for nothing.
+    #[must_use]
+    pub fn with_relay_setup(self, relay_setup: Duration) -> Self {
+        Self { relay_setup, ..self }
     }
 
     /// Puts a document into effect that the ceiling allows: tells processes to end that are no
@@ -140,11 +160,12 @@ impl Supervisor {
         self.files = document.processes.iter().flat_map(files_of).collect();
         for process in &document.processes {
             let due = due(process, &self.home.change(process)?);
+            let set_up = now + self.setup_of(process);
             let unit = self.units.entry(process.name.clone());
             let unit = unit.or_insert_with(|| {
                 // An agent before may not have come to send it.
                 let due = self.kept_due.get(&process.name).copied().unwrap_or_default();
-                Unit { due, ..Unit::new(process.kind, now) }
+                Unit { due, set_up, ..Unit::new(process.kind, now) }
             });
             unit.due = unit.due.max(due);
             unit.metrics = Metrics::of(process);
@@ -159,6 +180,15 @@ impl Supervisor {
         document.processes.iter().try_for_each(|process| self.home.write_process(process))?;
         self.tidy();
         Ok(())
+    }
+
+    /// Returns the time that the machine of a new process takes.
+    fn setup_of(&self, process: &Process) -> Duration {
+        let waits = self.relay_setup > Duration::ZERO
+            && process.kind == Kind::Relay
+            && !self.units.contains_key(&process.name)
+            && self.find(&process.name, process.kind).is_empty();
+        if waits { self.relay_setup } else { Duration::ZERO }
     }
 
     /// Keeps the signals that are due, for the next agent.
@@ -315,7 +345,7 @@ impl Supervisor {
                 }
             }
         }
-        if unit.running.is_none() && unit.next_start <= now {
+        if unit.running.is_none() && unit.next_start.max(unit.set_up) <= now {
             self.begin(name, unit, now);
         }
         if unit.running.is_some() {
@@ -447,6 +477,7 @@ impl Unit {
             metrics: None,
             sessions: None,
             begun: now,
+            set_up: now,
             next_start: now,
             backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
@@ -617,6 +648,48 @@ mod tests {
         until(&mut second, &|_| !told().is_empty());
         assert_eq!(told(), format!("{}\n", children[0].id()));
         assert_eq!(home.due().unwrap(), BTreeMap::new());
+        fs::remove_dir_all(&place).unwrap();
+        for mut child in children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn relay_starts_once_its_machine_is_set_up() {
+        let name = format!("tradewind-supervise-setup-{}", std::process::id());
+        let place = std::env::temp_dir().join(name);
+        let _none = fs::remove_dir_all(&place);
+        let home = Home::at(&place).unwrap();
+        let _lock = home.lock().unwrap();
+        home.data_key().unwrap();
+        let setup = Duration::from_secs(600);
+        let supervisor = || Supervisor::new(home.clone(), "/bin/sh".into()).unwrap();
+        let relay = script(":");
+        let state = |supervisor: &Supervisor| supervisor.statuses()[0].state;
+        let mut first = supervisor().with_relay_setup(setup);
+        let begun = Instant::now();
+        first.apply(&document("workers = 1", &relay), begun).unwrap();
+        let almost = begun + setup - Duration::from_millis(1);
+        first.look(almost);
+        // Another configuration does not set it up sooner.
+        first.apply(&document("workers = 2", &relay), almost).unwrap();
+        first.look(almost);
+        assert!(first.children.is_empty());
+        assert_eq!(state(&first), ProcessState::Starting);
+        first.look(begun + setup);
+        assert_eq!(first.children.len(), 1);
+        // The next agent finds it, and waits for no machine.
+        let children = std::mem::take(&mut first.children);
+        drop(first);
+        let mut second = supervisor().with_relay_setup(setup);
+        second.apply(&document("workers = 2", &relay), Instant::now()).unwrap();
+        while state(&second) != ProcessState::Ready {
+            second.look(Instant::now());
+            assert!(begun.elapsed() < Duration::from_secs(60), "never");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(second.children.is_empty());
         fs::remove_dir_all(&place).unwrap();
         for mut child in children {
             child.kill().unwrap();

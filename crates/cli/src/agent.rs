@@ -59,6 +59,9 @@ pub(crate) struct RunArgs {
     /// Tell the processes to end with the agent, which otherwise leaves them running
     #[arg(long)]
     stop_processes: bool,
+    /// Time before a relay starts, as if its machine were set up first: for trials
+    #[arg(long, value_name = "SPAN", default_value = "0 s", value_parser = parse_duration)]
+    relay_setup: Duration,
     /// Form of the log on standard error; TRADEWIND_LOG filters it
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -148,7 +151,8 @@ fn run_agent(args: &RunArgs) -> Outcome {
     start_log(args.log)?;
     // By its path, so that a replaced file is what is started.
     let program = Program::of_this_process().context("this program's path")?.path().to_owned();
-    let options = Options { program, stop_processes: args.stop_processes };
+    let RunArgs { stop_processes, relay_setup, .. } = *args;
+    let options = Options { program, stop_processes, relay_setup };
     runtime()?.block_on(tradewind_agent::run(&home, &options, announce))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use tradewind_control::record::Mode;
 use tradewind_control::terms::Terms;
 use tradewind_controller::view::{SettingsRequest, SettingsView};
-use tradewind_units::{Money, Ratio};
+use tradewind_units::time::parse_duration;
+use tradewind_units::{Duration, Money, Ratio};
 
 use crate::controller::access::{ControllerArgs, OutputArgs};
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
@@ -33,9 +34,13 @@ pub(crate) struct BudgetArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct ModeArgs {
-    /// The one who puts plans into effect
+    /// The one who puts plans into effect; without it and options the settings are shown
     #[arg(value_enum)]
-    mode: ModeName,
+    mode: Option<ModeName>,
+    /// Time that machines of relays take to set up, such as `90 s`: a new plan waits so much longer
+    /// for them, at most 30 min
+    #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
+    relay_setup: Option<Duration>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -70,11 +75,12 @@ fn terms(file: &Path) -> anyhow::Result<Terms> {
 }
 
 pub(crate) fn mode(args: &ModeArgs) -> Outcome {
-    let mode = match args.mode {
+    let mode = args.mode.map(|mode| match mode {
         ModeName::Suggest => Mode::Suggest,
         ModeName::Auto => Mode::Auto,
-    };
-    let request = SettingsRequest { mode: Some(mode), ..SettingsRequest::default() };
+    });
+    let relay_setup = args.relay_setup;
+    let request = SettingsRequest { mode, relay_setup, ..SettingsRequest::default() };
     change(&request, &args.controller, &args.output)
 }
 
@@ -99,8 +105,12 @@ pub(crate) fn sentence(settings: &SettingsView) -> String {
         Mode::Suggest => "you apply plans (`tradewind apply`)",
         Mode::Auto => "the controller applies plans",
     };
+    let setup = match settings.relay_setup {
+        Duration::ZERO => String::new(),
+        span => format!("; machines take {} s to set up", span.as_secs_f64()),
+    };
     if budget == Money::ZERO {
-        return format!("no budget: every flow goes direct; {mode}");
+        return format!("no budget: every flow goes direct; {mode}{setup}");
     }
-    format!("budget: {budget} a day{alarm}; {mode}")
+    format!("budget: {budget} a day{alarm}; {mode}{setup}")
 }

@@ -47,6 +47,8 @@ pub(crate) enum ControllerCommand {
         /// all ends with the controller
         #[arg(long, value_name = "TOPOLOGY")]
         lab: Option<PathBuf>,
+        #[command(flatten)]
+        machines: lab::Machines,
         /// Form of the log on standard error; TRADEWIND_LOG filters it
         #[arg(long, value_enum, default_value = "text")]
         log: Log,
@@ -81,10 +83,10 @@ pub(crate) fn run(command: ControllerCommand) -> Outcome {
         ControllerCommand::Init { folder, agents, api, advertise } => {
             init(&folder, agents, api, advertise)
         }
-        ControllerCommand::Run { folder, lab: Some(topology), log } => {
-            lab::serve(&folder, &topology, log)
+        ControllerCommand::Run { folder, lab: Some(topology), machines, log } => {
+            lab::serve(&folder, &topology, machines, log)
         }
-        ControllerCommand::Run { folder, lab: None, log } => serve(&folder, log),
+        ControllerCommand::Run { folder, log, .. } => serve(&folder, log),
         ControllerCommand::Backup { folder, file } => backup(&folder, &file),
         ControllerCommand::Restore { folder, file } => restore(&folder, &file),
     }

@@ -2,6 +2,7 @@
 
 use tradewind_control::record::Step;
 use tradewind_controller::view::Status;
+use tradewind_stream::clock::unix_now;
 
 use crate::budget::sentence;
 use crate::controller::access::{ControllerArgs, OutputArgs};
@@ -58,9 +59,20 @@ fn plan(status: &Status) -> String {
             None => String::new(),
             Some(newest) => format!("; {newest} is newer (`tradewind apply` shows it)"),
         },
-        (Step::Relays, Some(to)) => format!("; relays of plan {to} start"),
+        (Step::Relays, Some(to)) => format!("; relays of plan {to} start{}", awaited(status)),
         (Step::Gateways, Some(to)) => format!("; gateways change to plan {to}"),
         (_, None) => "; relays end".to_owned(),
     };
     now + &next
+}
+
+/// Returns the relays that a plan waits for, in words.
+fn awaited(status: &Status) -> String {
+    let Some((first, others)) = status.awaited.split_first() else { return String::new() };
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let waited = (unix_now().as_nanos() / 1_000_000).saturating_sub(status.step_since_unix_ms);
+    format!("; not ready after {} s: {first}{others}", waited / 1000)
 }

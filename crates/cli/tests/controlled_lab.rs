@@ -17,7 +17,7 @@ use common::{Files, command};
 use lab::{Lab, processes_of};
 use serde_json::Value;
 
-const RUN: &str = "controller run net --lab wan.toml";
+const RUN: &str = "controller run net --lab wan.toml --relay-setup 2s --relay-type gcp:e2-medium";
 const INIT: &str = "controller init net --agents 10.200.0.1:7440 --api 127.0.0.1:0";
 
 /// Returns a topology of two sites and one region.
@@ -80,6 +80,8 @@ fn lab_has_an_agent_on_each_host_and_ends_with_its_controller() {
         ["plant-1", "gateway", "10.200.0.2"],
     ];
     assert_eq!(named, expected);
+    assert_eq!(hosts[0]["relay_type"], "gcp:e2-medium");
+    assert_eq!(files.json("mode -o json")["relay_setup"], "2 s");
     files
         .prints("flow add backup --from office --to 10.200.0.2:8000 --to-site plant --per-day 1GB");
     // The agents take what the controller asks: the ceiling allows the lab.

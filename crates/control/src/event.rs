@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
-use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId};
+use tradewind_units::{
+    Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId, time,
+};
 
 use crate::imported::{Billed, Imported};
 use crate::invite::Invite;
@@ -58,6 +60,10 @@ pub struct SettingsRequest {
     /// Share of the budget that rate tests may use; 0: none are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests_share: Option<Ratio>,
+    /// Time that machines of relays take to set up, which a new plan waits for: up to 30 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::as_text::option")]
+    #[schemars(with = "Option<time::Written>")]
+    pub relay_setup: Option<Duration>,
 }
 
 /// Settings of jump-start to change; what is absent stays.

@@ -127,4 +127,5 @@ pub use controller::{Answer, Controller, Decision, Event, Keys, Refusal};
 pub use event::{JumpstartRequest, SettingsRequest};
 pub use invite::{Invite, InviteSecret};
 pub use record::Record;
+pub use rollout::awaited_relays;
 pub use state::State;

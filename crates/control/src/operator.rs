@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tradewind_grant::Destination;
 use tradewind_plan::packets::MOST_PACKET_FLOWS;
-use tradewind_units::{Bytes, FlowId, HostId, SiteId};
+use tradewind_units::{Bytes, Duration, FlowId, HostId, SiteId};
 
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
@@ -199,6 +199,8 @@ pub(crate) fn change_settings(
     request: &SettingsRequest,
 ) -> Result<Answer, Refusal> {
     const MOST_CONTROL: f64 = 0.5;
+    /// Chosen: longer than machines of clouds take.
+    const MOST_RELAY_SETUP: Duration = Duration::from_secs(1800);
     let invalid = |problem: &str| Err(Refusal::Invalid(problem.to_owned()));
     let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share, .. } = *request;
     if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
@@ -207,13 +209,15 @@ pub(crate) fn change_settings(
     if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
         return invalid("the control arm is at most half of all sessions");
     }
+    if request.relay_setup.is_some_and(|span| span > MOST_RELAY_SETUP) {
+        return invalid("relays take at most 30 min to set up");
+    }
     if let Some(terms) = &request.terms {
         check_terms(draft, terms)?;
     }
     let jumpstart =
         request.jumpstart.as_ref().map(|request| jumpstart::changed(&draft.state, request));
     let jumpstart = jumpstart.transpose()?;
-    let has_jumpstart = jumpstart.is_some();
     if request.terms.is_some() {
         // Until now machines cost what they did.
         money::meter(draft);
@@ -227,6 +231,7 @@ pub(crate) fn change_settings(
         jumpstart: jumpstart.unwrap_or(known.jumpstart),
         terms: request.terms.clone().unwrap_or(known.terms),
         tests_share: request.tests_share.unwrap_or(known.tests_share),
+        relay_setup: request.relay_setup.unwrap_or(known.relay_setup),
     }));
     // What was said of the budget before says nothing of this one.
     if (budget_usd_per_day.is_some() || alarm_share.is_some())
@@ -234,20 +239,26 @@ pub(crate) fn change_settings(
     {
         draft.push(Record::Spent(Spent { has_alarmed: false, has_stopped: false, ..spent }));
     }
-    if let Some(usd_per_day) = budget_usd_per_day {
+    audit_settings(draft, request);
+    Ok(Answer::Done)
+}
+
+/// Writes the settings that were changed to the audit log.
+fn audit_settings(draft: &mut Draft, request: &SettingsRequest) {
+    if let Some(usd_per_day) = request.budget_usd_per_day {
         draft.audit(OPERATOR, format!("set the budget to {usd_per_day} a day"));
     }
-    if let Some(share) = alarm_share {
+    if let Some(share) = request.alarm_share {
         draft.audit(OPERATOR, format!("set the alarm to {:.0} % of the budget", share * 100.0));
     }
-    if let Some(mode) = mode {
+    if let Some(mode) = request.mode {
         let who = match mode {
             Mode::Suggest => "the operator",
             Mode::Auto => "the controller",
         };
         draft.audit(OPERATOR, format!("plans are applied by {who}"));
     }
-    if let Some(share) = control_share {
+    if let Some(share) = request.control_share {
         draft.audit(OPERATOR, format!("set the control arm to {share} of sessions"));
     }
     if let Some(terms) = &request.terms {
@@ -256,10 +267,12 @@ pub(crate) fn change_settings(
     if let Some(share) = request.tests_share {
         draft.audit(OPERATOR, format!("gave rate tests {share} of the budget"));
     }
-    if has_jumpstart {
+    if let Some(span) = request.relay_setup {
+        draft.audit(OPERATOR, format!("relays take {} s to set up", span.as_secs_f64()));
+    }
+    if request.jumpstart.is_some() {
         draft.audit(OPERATOR, format!("jump-start is {}", draft.state.settings.jumpstart));
     }
-    Ok(Answer::Done)
 }
 
 /// Refuses terms that lack the relay type of a host, or of an invite that a host may still use.
@@ -387,6 +400,7 @@ mod tests {
             SettingsRequest { control_share: Some(Ratio::new(0.6).unwrap()), ..good.clone() },
             SettingsRequest { alarm_share: Some(1.1), ..good.clone() },
             SettingsRequest { alarm_share: Some(f64::NAN), ..good.clone() },
+            SettingsRequest { relay_setup: Some(Duration::from_secs(1801)), ..good.clone() },
         ] {
             let refusal = bench.refusal(Event::ChangeSettings(wrong));
             assert!(matches!(refusal, Refusal::Invalid(_)), "{refusal}");

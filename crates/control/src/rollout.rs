@@ -22,8 +22,8 @@ use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
 use crate::tenants;
 
-/// Time that relays of a new plan have until they are ready. Chosen: twelve reports, and longer
-/// than a relay takes to start.
+/// Time that relays of a new plan have until they are ready, once their machines are set up.
+/// Chosen: twelve reports, and longer than a relay takes to start.
 const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Time for which an unreachable gateway is waited for, because it may still use the paths of the
 /// plan before. Chosen: longer than most partitions; until then relays of both plans run.
@@ -184,19 +184,24 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
     match step {
         Step::Done => stop_what_is_unpaid(draft) || leave_what_cannot_stay(draft),
         Step::Relays => {
-            let Some(waits_for) = unready_relay(&draft.state, now, to) else {
+            let unready = unready_relays(&draft.state, now, to).next().cloned();
+            let Some(waits_for) = unready else {
                 enter(draft, from, to, Step::Gateways);
                 return true;
             };
-            if waited(&draft.state, now, since_unix_ms) < RELAYS_READY_WITHIN {
+            let limit = RELAYS_READY_WITHIN + draft.state.settings.relay_setup;
+            if waited(&draft.state, now, since_unix_ms) < limit {
                 return false;
             }
-            let seconds = RELAYS_READY_WITHIN.as_secs();
+            let seconds = limit.as_secs();
             let back = from.map_or("direct paths".to_owned(), |from| format!("plan {from}"));
             let action = format!("goes back to {back}: relay {waits_for} not ready in {seconds} s");
             draft.audit(CONTROLLER, action);
+            let plan = to.and_then(|to| draft.state.plans.get(&to));
+            // One that never was in effect has no sessions, for which its relays would go on.
+            let was_used = plan.is_some_and(|plan| !plan.paths_since.is_empty());
             // Gateways that have not confirmed it are waited for, as they may have other paths.
-            enter(draft, to, from, Step::Gateways);
+            enter(draft, if was_used { to } else { from }, from, Step::Gateways);
             true
         }
         Step::Gateways => {
@@ -245,11 +250,18 @@ fn waited(state: &State, now: u64, since: u64) -> Duration {
     Duration::from_millis(now.saturating_sub(since.max(watched)))
 }
 
-/// Returns a relay of the plan that is not ready to carry it. Revoked ones carry nothing.
-fn unready_relay(state: &State, now: u64, plan: Option<u64>) -> Option<HostId> {
-    let hosts = state.plans.get(&plan?)?.hosts.values();
-    let mut trusted = hosts.filter(|host| state.hosts.get(*host).is_some_and(|it| it.is_trusted));
-    trusted.find(|host| !is_ready(state, now, host)).cloned()
+/// Returns the relays that the plan which is put into effect waits for now.
+pub fn awaited_relays(state: &State, now_unix_ms: u64) -> impl Iterator<Item = &HostId> {
+    let plan = state.rollout.to.filter(|_| state.rollout.step == Step::Relays);
+    unready_relays(state, now_unix_ms, plan)
+}
+
+/// Returns the relays of the plan that are not ready to carry it. Revoked ones carry nothing.
+fn unready_relays(state: &State, now: u64, plan: Option<u64>) -> impl Iterator<Item = &HostId> {
+    let plan = plan.and_then(|plan| state.plans.get(&plan));
+    let hosts = plan.into_iter().flat_map(|plan| plan.hosts.values());
+    let is_trusted = |host: &&HostId| state.hosts.get(*host).is_some_and(|it| it.is_trusted);
+    hosts.filter(is_trusted).filter(move |host| !is_ready(state, now, host))
 }
 
 /// Returns whether a host was seen, has applied its newest document, and all its processes are
@@ -446,6 +458,75 @@ mod tests {
         let said =
             |entry: &crate::record::AuditEntry| entry.action.starts_with("goes back to plan");
         assert!(bench.state().audit.values().any(said));
+    }
+
+    /// Lets so many seconds pass, in which the relay of host 4 starts.
+    fn pass_while_it_starts(bench: &mut Bench, seconds: u64) {
+        for _ in 0..seconds {
+            bench.pass_without(1, &[4]);
+            bench.report_with(4, |report| {
+                report.processes.iter_mut().for_each(|it| it.state = ProcessState::Starting);
+            });
+        }
+    }
+
+    #[test]
+    fn plan_waits_as_long_as_machines_take_to_set_up() {
+        let mut bench = Bench::in_service();
+        let first = bench.state().rollout.to;
+        let setup = SettingsRequest {
+            relay_setup: Some(Duration::from_secs(300)),
+            ..SettingsRequest::mode(Mode::Suggest)
+        };
+        bench.event(Event::ChangeSettings(setup));
+        bench.join(4, crate::testing::relay("gcp:asia-east1"));
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
+        bench.pass(10);
+        let (new, plan) = (host("gcp:asia-east1-2"), bench.plan());
+        let machine = |bench: &Bench| {
+            let days = bench.state().spent.values();
+            days.filter_map(|spent| spent.machines.get(&new)).map(|usd| usd.as_usd()).sum::<f64>()
+        };
+        let at = |bench: &Bench| (bench.state().rollout.to, bench.state().rollout.step);
+        bench.event(Event::Apply { plan });
+        pass_while_it_starts(&mut bench, 350);
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        let awaited: Vec<_> = awaited_relays(bench.state(), bench.now).collect();
+        assert_eq!(awaited, [&new]);
+        assert!(!bench.config("office-1").unwrap().contains("192.0.2.4"), "no path over it yet");
+        // It costs from when its machine starts.
+        let whole = 0.5 * 350.0 / 86_400.0;
+        assert!((0.8 * whole..=1.2 * whole).contains(&machine(&bench)), "{}", machine(&bench));
+        bench.pass(5);
+        assert_eq!(at(&bench), (Some(plan), Step::Done));
+        assert_eq!(awaited_relays(bench.state(), bench.now).count(), 0);
+        assert!(bench.config("office-1").unwrap().contains("192.0.2.4"));
+        assert_ne!(at(&bench).0, first);
+    }
+
+    #[test]
+    fn machine_that_is_never_set_up_is_given_up_and_paid_no_more() {
+        let mut bench = Bench::in_service();
+        let first = bench.state().rollout.to;
+        let relay_setup = Some(Duration::from_secs(300));
+        let setup = SettingsRequest { relay_setup, ..SettingsRequest::mode(Mode::Suggest) };
+        bench.event(Event::ChangeSettings(setup));
+        bench.join(4, crate::testing::relay("gcp:asia-east1"));
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
+        bench.pass(10);
+        let plan = bench.plan();
+        bench.event(Event::Apply { plan });
+        pass_while_it_starts(&mut bench, 356);
+        assert_eq!(bench.state().rollout.step, Step::Relays);
+        pass_while_it_starts(&mut bench, 10);
+        assert_eq!((bench.state().rollout.to, bench.state().rollout.step), (first, Step::Done));
+        let said = |entry: &crate::record::AuditEntry| {
+            entry.action.ends_with("relay gcp:asia-east1-2 not ready in 360 s")
+        };
+        assert!(bench.state().audit.values().any(said));
+        assert_eq!(bench.config("gcp:asia-east1-2"), None, "no session began over it");
+        assert_eq!(bench.state().rollout.retiring, []);
+        assert!(bench.config("gcp:asia-east1-1").is_some());
     }
 
     #[test]

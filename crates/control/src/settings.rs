@@ -5,7 +5,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tradewind_units::{HostId, Money, Ratio, Segments, SiteId};
+use tradewind_units::{Duration, HostId, Money, Ratio, Segments, SiteId, time};
 
 use crate::terms::Terms;
 
@@ -31,6 +31,9 @@ pub struct Settings {
     /// Share of the budget that rate tests may use.
     #[serde(default = "default_tests_share")]
     pub tests_share: Ratio,
+    /// Time that machines of relays take to set up: a new plan waits so much longer for them.
+    #[serde(default, with = "time::as_text")]
+    pub relay_setup: Duration,
 }
 
 /// Returns the default share of the control arm. Chosen: the gain of 50 sessions is measured by
@@ -54,6 +57,7 @@ impl Default for Settings {
             jumpstart: JumpstartSettings::default(),
             terms: Terms::default(),
             tests_share: default_tests_share(),
+            relay_setup: Duration::ZERO,
         }
     }
 }

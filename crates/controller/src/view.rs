@@ -34,7 +34,7 @@ use tradewind_control::what_if::{Supposed, Worth};
 pub use tradewind_control::{JumpstartRequest, SettingsRequest};
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_units::{Bytes, FlowId, HostId, Money, Ratio, SiteId};
+use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, SiteId, time};
 
 use crate::changes::Kind;
 use crate::store::MeasuredOnce;
@@ -266,6 +266,10 @@ pub struct SettingsView {
     /// Share of the budget that rate tests may use; absent in answers of older controllers.
     #[serde(default)]
     pub tests_share: Option<Ratio>,
+    /// Time that machines of relays take to set up, which a new plan waits for.
+    #[serde(default, with = "time::as_text")]
+    #[schemars(with = "time::Written")]
+    pub relay_setup: Duration,
 }
 
 /// Jump-start of the hosts, and what it gains.
@@ -350,6 +354,12 @@ pub struct Status {
     pub usd_per_day: Money,
     /// The step of its rollout.
     pub step: Step,
+    /// Time when that step began, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub step_since_unix_ms: u64,
+    /// The relays that it waits for.
+    #[serde(default)]
+    pub awaited: Vec<HostId>,
     /// The newest plan.
     pub newest_plan: Option<u64>,
 }

@@ -16,7 +16,7 @@ use tradewind_control::record::Role;
 use tradewind_grant::PublicIdentity;
 use tradewind_lab::{Lab, address};
 use tradewind_net::pidns::PidNamespace;
-use tradewind_units::{HostId, RelayTypeId};
+use tradewind_units::{Duration, HostId, RelayTypeId};
 use tradewind_wan::{HostIndex, Topology};
 
 use crate::processes::ProcessError;
@@ -65,7 +65,10 @@ pub fn hosts(topology: &Topology) -> Vec<OverlayHost> {
 #[derive(Debug, Clone, Copy)]
 pub enum OnHosts<'a> {
     /// The lab that is up, which `tradewind lab exec` enters.
-    Held,
+    Held {
+        /// Time that machines of relays take to set up there.
+        relay_setup: Duration,
+    },
     /// A lab of this process.
     Own {
         /// It.
@@ -79,7 +82,7 @@ impl OnHosts<'_> {
     /// Returns a command that runs the agent's program on a host.
     fn agent(&self, host: &HostId, program: &Path) -> Result<Command, ProcessError> {
         let mut command = match self {
-            Self::Held => {
+            Self::Held { .. } => {
                 let mut command = Command::new(program);
                 command.args(["lab", "exec", host.as_str(), "--"]).arg(program);
                 command
@@ -92,7 +95,7 @@ impl OnHosts<'_> {
 
     fn spawn(&self, mut command: Command) -> io::Result<Child> {
         match self {
-            Self::Held => command.spawn(),
+            Self::Held { .. } => command.spawn(),
             Self::Own { programs, .. } => programs.spawn(command).map_err(io::Error::other)?,
         }
     }
@@ -138,6 +141,9 @@ impl Agents {
                 command.arg("join").arg(invite(&host.role)?).arg("--ceiling").arg(&ceiling);
             }
             command.arg("--dir").arg(&place);
+            if let (OnHosts::Held { relay_setup }, Role::Relay { .. }) = (on, &host.role) {
+                command.arg("--relay-setup").arg(format!("{} s", relay_setup.as_secs_f64()));
+            }
             agents.0.push(Agent::start(on, host.name.clone(), command, &place)?);
         }
         Ok(agents)

@@ -10,21 +10,24 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use tradewind_control::Controller;
 use tradewind_control::record::Role;
 use tradewind_controller::folder::{self, Access, Folder, Settings};
 use tradewind_controller::store::Store;
+use tradewind_controller::view::{SettingsRequest, SettingsView};
 use tradewind_controller::{Client, ControllerError, Server};
 use tradewind_demo::controlled;
 use tradewind_demo::executor::Threads;
-use tradewind_demo::overlay::{self, Agents, OnHosts, OverlayHost};
+use tradewind_demo::overlay::{self, Agents, OnHosts, OverlayHost, relay_type};
 use tradewind_demo::processes::this_program;
 use tradewind_grant::PublicIdentity;
 use tradewind_lab::supervisor::{self, HeldLab, Place};
 use tradewind_net::sandbox;
+use tradewind_units::time::parse_duration;
+use tradewind_units::{Duration, RelayTypeId};
 
 use super::{announce, named, ready};
 use crate::lab::{daemon, read_topology};
@@ -36,11 +39,25 @@ const LONGEST_START: Duration = Duration::from_secs(60);
 /// Time between two looks at the lab and its agents.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The machines that a lab has in regions.
+#[derive(clap::Args)]
+pub(crate) struct Machines {
+    /// Time that the machines of relays take to set up in the lab, such as `45 s`; a plan that
+    /// needs new ones waits for them
+    #[arg(long, value_name = "SPAN", default_value = "0 s", requires = "lab")]
+    #[arg(value_parser = parse_duration)]
+    relay_setup: Duration,
+    /// Their type, by which they cost and are planned: `standard`, or one of the catalogue's. Those
+    /// that have joined before keep theirs
+    #[arg(long, value_name = "TYPE", default_value_t = relay_type(), requires = "lab")]
+    relay_type: RelayTypeId,
+}
+
 /// Runs the controller of a folder on a lab of a topology.
-pub(super) fn serve(path: &Path, topology: &Path, log: Log) -> Outcome {
+pub(super) fn serve(path: &Path, topology: &Path, machines: Machines, log: Log) -> Outcome {
     // Before it has read a secret.
     sandbox::hide()?;
-    let hosts = hosts(topology)?;
+    let hosts = hosts(topology, &machines.relay_type)?;
     let folder = Folder::new(path);
     if !folder.is_made() {
         make(&folder, &hosts)?;
@@ -62,6 +79,7 @@ pub(super) fn serve(path: &Path, topology: &Path, log: Log) -> Outcome {
         hosts: &hosts,
         client: Client::new(&access)?,
         identity: server.identity(),
+        relay_setup: machines.relay_setup,
         over: &over,
     };
     let (stopper, ready) = (server.stopper(), ready(&server)?);
@@ -86,6 +104,7 @@ struct Overlay<'a> {
     hosts: &'a [OverlayHost],
     client: Client,
     identity: PublicIdentity,
+    relay_setup: Duration,
     /// True once the controller has ended.
     over: &'a AtomicBool,
 }
@@ -102,7 +121,9 @@ impl Overlay<'_> {
     fn run(&self, lab: &mut HeldLab, ready: serde_json::Value) -> anyhow::Result<()> {
         let (program, folder) = (this_program()?, self.path.join("agents"));
         let invite = |role: &Role| anyhow::Ok(controlled::invite(&self.client, role)?);
-        let (held, places) = (OnHosts::Held, (program.as_path(), folder.as_path()));
+        let held = OnHosts::Held { relay_setup: self.relay_setup };
+        let places = (program.as_path(), folder.as_path());
+        self.tell_setup()?;
         let mut agents = Agents::start(&held, self.hosts, places, self.identity, invite)?;
         self.await_reports(&mut agents, lab)?;
         self.tell_of_lab(lab);
@@ -114,6 +135,17 @@ impl Overlay<'_> {
                 tracing::warn!("{reason}");
             }
             std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Tells the controller how long machines take to set up.
+    fn tell_setup(&self) -> anyhow::Result<()> {
+        let settings: SettingsView = self.client.get("/v1/settings")?;
+        if settings.relay_setup != self.relay_setup {
+            let relay_setup = Some(self.relay_setup);
+            let request = SettingsRequest { relay_setup, ..SettingsRequest::default() };
+            let _new: SettingsView = self.client.put("/v1/settings", &request)?;
         }
         Ok(())
     }
@@ -146,12 +178,13 @@ impl Overlay<'_> {
             of_gateways(self.hosts).map(|host| host.role.site().to_string()).collect();
         output::note(format_args!(
             "{} is up. {} agents run; logs: {}/agents/NAME/agent.log\n\
-             gateways: {}; regions where relays may run: {}",
+             gateways: {}; regions where relays may run: {}; their machines take {} s to set up",
             self.topology.display(),
             self.hosts.len(),
             self.path.display(),
             gateways.join(", "),
             self.hosts.len() - gateways.len(),
+            self.relay_setup.as_secs_f64(),
         ));
     }
 
@@ -185,8 +218,13 @@ fn check(lab: &mut HeldLab) -> anyhow::Result<()> {
 }
 
 /// Reads the hosts of a topology that has sites and regions.
-fn hosts(topology: &Path) -> anyhow::Result<Vec<OverlayHost>> {
-    let hosts = overlay::hosts(&read_topology(topology)?);
+fn hosts(topology: &Path, relay_type: &RelayTypeId) -> anyhow::Result<Vec<OverlayHost>> {
+    let mut hosts = overlay::hosts(&read_topology(topology)?);
+    for host in &mut hosts {
+        if let Role::Relay { relay_type: of_host, .. } = &mut host.role {
+            of_host.clone_from(relay_type);
+        }
+    }
     let gateways = of_gateways(&hosts).count();
     let lacks = if gateways == hosts.len() {
         "no site of it has a `region`, where relays could run"

@@ -7,7 +7,7 @@ use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
 use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
 use tradewind_control::relayed::Compared;
 use tradewind_control::{
-    Controller, Refusal, State, billed, forecast, gain, jumpstart, learned, relayed, transfers,
+    Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned, relayed, transfers,
 };
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
@@ -194,6 +194,7 @@ pub(super) fn settings(controller: &Controller) -> SettingsView {
         jumpstart: settings.jumpstart.clone(),
         terms: settings.terms.clone(),
         tests_share: Some(settings.tests_share),
+        relay_setup: settings.relay_setup,
     }
 }
 
@@ -283,6 +284,8 @@ pub(super) fn status(
         rollout_to: state.rollout.to,
         usd_per_day,
         step: state.rollout.step,
+        step_since_unix_ms: state.rollout.since_unix_ms,
+        awaited: awaited_relays(state, millis(unix_now())).cloned().collect(),
         newest_plan: state.plans.keys().next_back().copied(),
     }
 }
