@@ -1,5 +1,6 @@
-//! `tradewind cost`: the money of an overlay, by day, relay and flow.
+//! `tradewind cost`: the money of an overlay, by day, relay and flow, or tenant.
 
+mod by_tenant;
 mod import;
 
 use std::process::ExitCode;
@@ -23,10 +24,20 @@ pub(crate) struct CostArgs {
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     days: u64,
+    /// Share the money in another way than by relay and flow
+    #[arg(long, value_enum)]
+    by: Option<By>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
     output: TableArgs,
+}
+
+/// The ways to share money.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum By {
+    /// Each pays for its flows' traffic, and for their share of machines
+    Tenant,
 }
 
 #[derive(clap::Subcommand)]
@@ -81,6 +92,9 @@ enum Of {
 pub(crate) fn run(args: &CostArgs) -> Outcome {
     if let Some(CostCommand::Import(args)) = &args.command {
         return import::run(args);
+    }
+    if let Some(By::Tenant) = args.by {
+        return by_tenant::run(args);
     }
     let gain: Gain = args.controller.client()?.get(&format!("/v1/gain?days={}", args.days))?;
     let costs = costs(gain);

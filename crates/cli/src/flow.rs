@@ -185,6 +185,10 @@ fn show(flows: &Flows) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = flows.flows.iter().map(row).collect();
     let heading = ["flow", "from", "listens", "to", "path", "a day", "direct s", "planned s"];
     table::print(&heading, &rows, 5)?;
+    let mut stopped = flows.flows.iter().filter(|view| view.is_stopped);
+    stopped.try_for_each(|FlowView { flow, why, .. }| {
+        output::line(format_args!("flow {} goes direct: {why}", flow.id))
+    })?;
     let mut forecast = flows.flows.iter().filter(|view| view.demand.forecast.is_some());
     forecast.try_for_each(|FlowView { flow, demand, .. }| {
         output::line(format_args!("flow {}: {}", flow.id, demand.in_words()))

@@ -6,7 +6,7 @@ use tradewind_control::tenants::TenantId;
 use tradewind_controller::view::{
     DayCost, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest,
 };
-use tradewind_units::{Money, Ratio};
+use tradewind_units::{Money, Ratio, UnitError};
 
 use crate::controller::access::{ControllerArgs, OutputArgs, TableArgs};
 use crate::gain::day;
@@ -33,14 +33,27 @@ pub(crate) enum TenantCommand {
 pub(crate) struct AddArgs {
     /// Its name
     name: TenantId,
-    /// The most that its flows may cost in a day, such as `6 usd/day`
-    #[arg(long, value_name = "AMOUNT", value_parser = Money::of_day)]
-    budget: Option<Money>,
+    /// The most that its flows may cost in a day, such as `6 usd/day`; `none` takes it away
+    #[arg(long, value_name = "AMOUNT", value_parser = budget)]
+    budget: Option<Budget>,
     /// Share of the budget from which on the audit log has an alarm, such as `80%`
     #[arg(long, value_name = "SHARE")]
     alarm: Option<Ratio>,
     #[command(flatten)]
     controller: ControllerArgs,
+}
+
+/// The budget of a tenant.
+#[derive(Clone, Copy)]
+enum Budget {
+    /// There is none but the overlay's.
+    None,
+    /// The most of a day.
+    OfDay(Money),
+}
+
+fn budget(text: &str) -> Result<Budget, UnitError> {
+    if text == "none" { Ok(Budget::None) } else { Money::of_day(text).map(Budget::OfDay) }
 }
 
 #[derive(clap::Args)]
@@ -91,7 +104,14 @@ pub(crate) fn run(command: &TenantCommand) -> Outcome {
     match command {
         TenantCommand::Add(args) => {
             let AddArgs { name, budget, alarm, controller } = args;
-            let request = TenantRequest { budget_usd_per_day: *budget, alarm_share: *alarm };
+            let request = TenantRequest {
+                budget_usd_per_day: budget.and_then(|budget| match budget {
+                    Budget::None => None,
+                    Budget::OfDay(most) => Some(most),
+                }),
+                no_budget: matches!(budget, Some(Budget::None)),
+                alarm_share: *alarm,
+            };
             let path = format!("/v1/tenants/{name}");
             let _all: Tenants = controller.client()?.put(&path, &request)?;
             output::note(format_args!("tenant {name} is set"));
@@ -115,6 +135,15 @@ pub(crate) fn run(command: &TenantCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns what is to be said of a tenant's flows now.
+pub(crate) fn state(tenant: &TenantView) -> &'static str {
+    match (tenant.is_stopped, tenant.budget_usd_per_day) {
+        (false, _) => "",
+        (true, Some(Money::ZERO)) => "direct: budget zero",
+        (true, _) => "direct: budget spent",
+    }
+}
+
 fn list(args: &ListArgs) -> Outcome {
     let path = format!("/v1/tenants?days={}", args.days);
     let tenants: Tenants = args.controller.client()?.get(&path)?;
@@ -134,7 +163,7 @@ fn show(tenants: &Tenants) -> anyhow::Result<()> {
             tenant.budget_usd_per_day.map_or(String::new(), |budget| budget.to_string()),
             tenant.planned_usd_per_day.to_string(),
             tenant.flows.len().to_string(),
-            if tenant.is_stopped { "direct: budget spent" } else { "" }.to_owned(),
+            state(tenant).to_owned(),
         ]
     };
     let days = tenants

@@ -216,7 +216,8 @@ impl Controller {
     /// Returns the reason for which a packet flow has its service and relays now.
     #[must_use]
     pub fn why_packets(&self, now: Timestamp, flow: &PacketFlowRecord) -> String {
-        packets::why(&self.state, flow, self.packets_in_effect(now))
+        let stopped = tenants::why_stopped(&self.state, unix_ms(now), &flow.id);
+        stopped.unwrap_or_else(|| packets::why(&self.state, flow, self.packets_in_effect(now)))
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher

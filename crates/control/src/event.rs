@@ -6,9 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_grant::{IdentityKey, OperatorKey, PublicIdentity};
-use tradewind_units::{
-    Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId, time,
-};
+use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, Segments, SiteId, time};
 
 use crate::imported::{Billed, Imported};
 use crate::invite::Invite;
@@ -16,7 +14,7 @@ use crate::message::{JoinAnswer, JoinRequest, Report, ReportAnswer};
 use crate::packet_flow::PacketFlowRecord;
 use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Mode, PlanRecord, Record, Role};
-use crate::tenant::{TenantId, TenantToken};
+use crate::tenant::{BudgetChange, TenantId, TenantToken};
 use crate::terms::Terms;
 
 /// The controller's keys.
@@ -154,7 +152,7 @@ pub enum Event {
         /// Its name.
         tenant: TenantId,
         /// The most that its flows may cost in a day.
-        budget: Option<Money>,
+        budget: BudgetChange,
         /// Share of the budget whose use raises an alarm.
         alarm: Option<Ratio>,
     },

@@ -18,7 +18,7 @@ use crate::message::ProcessState;
 use crate::planning::{self, HYSTERESIS};
 use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step, TakenPath};
 use crate::state::{SEEN_WITHIN, State};
-use crate::{forecast, gain, knowledge, prices, staleness, take_back};
+use crate::{forecast, gain, knowledge, prices, staleness, take_back, tenants};
 
 /// Most other paths of an answer. Chosen: they fit on a screen.
 const MOST_OTHERS: usize = 5;
@@ -101,7 +101,7 @@ pub enum Reason {
     AwaitsApply,
     /// A newer plan takes it, and is hardly better than the one in effect.
     WithinHysteresis,
-    /// The budget of today is spent.
+    /// The budget of today is spent, or that of its tenant is spent or zero.
     BudgetSpent,
     /// A day of it would cost more than the budget leaves.
     OverBudget,
@@ -158,7 +158,8 @@ struct View<'a> {
     problem: Option<Problem>,
     /// The first reason to make a new plan, if there is one.
     stale: Option<String>,
-    is_spent: bool,
+    /// The reason why nothing may be spent for the flow now, if there is one.
+    unpaid: Option<String>,
 }
 
 impl<'a> View<'a> {
@@ -171,8 +172,12 @@ impl<'a> View<'a> {
             Err(other) => return Err(other),
         };
         let stale = staleness::reasons(state, time).into_iter().next();
-        let is_spent = gain::spending(state, time).is_exhausted;
-        Ok(Self { state, time, flow, problem, stale, is_spent })
+        let unpaid = if gain::spending(state, time).is_exhausted {
+            Some("the budget of today is spent".to_owned())
+        } else {
+            tenants::why_stopped(state, unix_ms(time), &flow.id)
+        };
+        Ok(Self { state, time, flow, problem, stale, unpaid })
     }
 
     fn offer(&self, index: usize) -> Option<&Offer> {
@@ -181,7 +186,7 @@ impl<'a> View<'a> {
 
     /// Returns the hosts of the flow's path in a plan; none for direct.
     fn path_in(&self, plan: Option<&PlanRecord>) -> Vec<HostId> {
-        let Some(plan) = plan.filter(|_| !self.is_spent) else { return Vec::new() };
+        let Some(plan) = plan.filter(|_| self.unpaid.is_none()) else { return Vec::new() };
         let planned = planned(&plan.plan, &self.flow.id);
         let host = |relay| plan.hosts.get(relay).cloned();
         planned.into_iter().flatten().filter_map(host).collect()
@@ -334,9 +339,8 @@ impl<'a> View<'a> {
         if hosts.is_empty() {
             return None;
         }
-        if self.is_spent {
-            let why = "the budget of today is spent".to_owned();
-            return Some((Reason::BudgetSpent, why));
+        if let Some(why) = &self.unpaid {
+            return Some((Reason::BudgetSpent, why.clone()));
         }
         self.taken_back(hosts).or_else(|| hosts.iter().find_map(|host| self.fault(host)))
     }
@@ -450,8 +454,8 @@ impl<'a> View<'a> {
         let mut over_relays = others.iter().filter(|other| !other.hosts.is_empty());
         let why = if !has_gateway(self.state, &self.flow.from) {
             format!("no gateway has joined at {}", self.flow.from)
-        } else if self.is_spent {
-            "the budget of today is spent".to_owned()
+        } else if let Some(why) = &self.unpaid {
+            why.clone()
         } else if direct.is_none() {
             let FlowRecord { from, to_site, .. } = self.flow;
             format!("its direct path is not measured yet: {from} -> {to_site}")

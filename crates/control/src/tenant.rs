@@ -29,6 +29,17 @@ impl fmt::Display for TenantId {
     }
 }
 
+/// A change of the most that a tenant's flows may cost in a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetChange {
+    /// It stays as it is.
+    Keep,
+    /// There is no bound but the overlay's.
+    Remove,
+    /// It is this.
+    Set(Money),
+}
+
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tenant {

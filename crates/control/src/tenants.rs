@@ -11,13 +11,13 @@ use tradewind_grant::Destination;
 use tradewind_plan::{PacketPlan, Plan, PlannedFlow, Problem, verify};
 use tradewind_units::{Bytes, FlowId, Money, Ratio, RelayId, Timestamp};
 
-use crate::draft::{CONTROLLER, DAY_MS, Draft, OPERATOR};
+use crate::draft::{CONTROLLER, DAY_MS, Draft, OPERATOR, unix_ms};
 use crate::event::{Answer, Event, Refusal};
 use crate::gain;
 use crate::prices;
-use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
+use crate::record::{FlowRecord, Host, PlanRecord, Record, Role, Spent};
 use crate::state::State;
-pub use crate::tenant::{Tenant, TenantId, TenantToken};
+pub use crate::tenant::{BudgetChange, Tenant, TenantId, TenantToken};
 
 /// Most tenants, and most tokens of one. Chosen: a team's customers.
 const MOST_TENANTS: usize = 256;
@@ -45,6 +45,21 @@ pub fn of_flow<'a>(state: &'a State, flow: &FlowId) -> Option<&'a Tenant> {
     state.tenants.values().find(|tenant| tenant.flows.contains(flow))
 }
 
+/// Returns why a tenant's flows go direct now, if they do as its budget is zero or spent.
+#[must_use]
+pub fn why_direct(tenant: &Tenant, now_unix_ms: u64) -> Option<String> {
+    goes_direct(tenant, now_unix_ms).then(|| match tenant.budget_usd_per_day {
+        Some(Money::ZERO) => format!("the budget of tenant {} is zero", tenant.id),
+        _ => format!("today's budget of tenant {} is spent", tenant.id),
+    })
+}
+
+/// Returns why a flow goes direct now, if it does as its tenant's budget is zero or spent.
+#[must_use]
+pub fn why_stopped(state: &State, now_unix_ms: u64, flow: &FlowId) -> Option<String> {
+    why_direct(of_flow(state, flow)?, now_unix_ms)
+}
+
 /// Returns whether a flow goes direct now, as its tenant's budget is zero or spent.
 pub(crate) fn is_stopped(state: &State, now: u64, flow: &FlowId) -> bool {
     of_flow(state, flow).is_some_and(|tenant| goes_direct(tenant, now))
@@ -62,6 +77,23 @@ pub fn costs(state: &State, now: Timestamp, days: u64) -> BTreeMap<TenantId, BTr
     let all = |tenant: &Tenant| (tenant.id.clone(), &tenant.flows | &tenant.former);
     let tenants: Vec<_> = state.tenants.values().map(all).collect();
     gain::costs_of(state, now, days, tenants.iter().map(|(id, flows)| (id, flows)))
+}
+
+/// Returns what each of the last `days`, today included, has cost beyond [`costs`]: flows of no
+/// tenant, what nobody's bytes used of machines, and rate tests.
+#[must_use]
+pub fn rest(
+    state: &State,
+    now: Timestamp,
+    days: u64,
+    costs: &BTreeMap<TenantId, BTreeMap<u64, Money>>,
+) -> BTreeMap<u64, Money> {
+    let of_day = |day: u64| {
+        let all = state.spent.get(&day).map_or(Money::ZERO, Spent::total);
+        let tenants: Money = costs.values().filter_map(|days| days.get(&day)).copied().sum();
+        (day, all.checked_sub(tenants).unwrap_or_default())
+    };
+    (gain::first_day(now, days)..=unix_ms(now) / DAY_MS).map(of_day).collect()
 }
 
 /// Returns what a whole day of a plan costs for a tenant's flows.
@@ -223,17 +255,27 @@ pub(crate) fn reason_to_apply(
     now: u64,
     (old, new): (&PlanRecord, &PlanRecord),
 ) -> Option<String> {
-    budgets(state, now).into_iter().find_map(|(id, most)| {
-        let tenant = state.tenants.get(&id)?;
+    let budgets = budgets(state, now);
+    let ids: BTreeSet<&TenantId> = budgets.keys().chain(old.tenants.keys()).collect();
+    ids.into_iter().find_map(|id| {
+        let (tenant, most) = (state.tenants.get(id)?, budgets.get(id));
         let (before, after) = (planned(state, old, tenant), planned(state, new, tenant));
-        let less = old.tenants.get(&id).filter(|could| **could < most);
-        if before > most.saturating_add(ROUNDING) && after < before {
-            Some(format!("plan {} costs {before} a day for tenant {id}, above {most}", old.number))
-        } else {
-            let could = less.filter(|_| after > before)?;
-            Some(format!("tenant {id} may spend {most} a day, and could {could}"))
+        let above = most.filter(|most| before > most.saturating_add(ROUNDING) && after < before);
+        if let Some(most) = above {
+            let number = old.number;
+            return Some(format!(
+                "plan {number} costs {before} a day for tenant {id}, above {most}"
+            ));
         }
+        let less = old.tenants.get(id).filter(|could| most.is_none_or(|most| *could < most));
+        let could = less.filter(|_| after > before)?;
+        Some(format!("tenant {id} may spend {} a day, and could {could}", in_words(most)))
     })
+}
+
+/// Returns the most that a tenant may spend, in words.
+fn in_words(most: Option<&Money>) -> String {
+    most.map_or("any sum".to_owned(), ToString::to_string)
 }
 
 /// Says that other sums may be spent for tenants than when a plan was made.
@@ -241,7 +283,6 @@ pub(crate) fn budgeted(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
     let budgets = budgets(state, now);
     let ids: BTreeSet<&TenantId> = budgets.keys().chain(plan.tenants.keys()).collect();
     let changed = ids.into_iter().find(|id| budgets.get(*id) != plan.tenants.get(*id))?;
-    let in_words = |of: Option<&Money>| of.map_or("any sum".to_owned(), ToString::to_string);
     let (before, after) = (in_words(plan.tenants.get(changed)), in_words(budgets.get(changed)));
     Some(format!("a plan may cost {after} a day for tenant {changed}, and could {before}"))
 }
@@ -283,11 +324,11 @@ pub(crate) fn watch(draft: &mut Draft) {
     }
 }
 
-/// Adds a tenant, or changes its budget and alarm; what is absent stays.
+/// Adds a tenant, or changes its budget and alarm; an alarm that is absent stays.
 pub(crate) fn set(
     draft: &mut Draft,
     id: &TenantId,
-    budget: Option<Money>,
+    budget: BudgetChange,
     alarm: Option<Ratio>,
 ) -> Result<Answer, Refusal> {
     let known = draft.state.tenants.get(id).cloned();
@@ -295,7 +336,11 @@ pub(crate) fn set(
         return Err(Refusal::Invalid(format!("there are {MOST_TENANTS} tenants already")));
     }
     let tenant = known.unwrap_or_else(|| Tenant::new(id.clone()));
-    let budget = budget.or(tenant.budget_usd_per_day);
+    let budget = match budget {
+        BudgetChange::Keep => tenant.budget_usd_per_day,
+        BudgetChange::Remove => None,
+        BudgetChange::Set(most) => Some(most),
+    };
     // What was said of the budget before says nothing of this one.
     draft.push(Record::Tenant(Tenant {
         budget_usd_per_day: budget,
@@ -363,7 +408,7 @@ pub(crate) fn claim(
             let problem = format!("tenant {id} has {MOST_FLOWS} flows: remove one first");
             return Err(Refusal::Conflict(problem));
         }
-        check_new(draft, flow)?;
+        check_new(draft, id, flow)?;
     }
     if let (true, Event::AddFlow(flow)) = (is_own, event) {
         check_own(draft, &tenant, flow)?;
@@ -388,12 +433,17 @@ pub(crate) fn claim(
 }
 
 /// Refuses what a tenant may not declare by its own token: a flow that outweighs those of others,
-/// or whose volume its budget cannot pay over any relay.
+/// whose volume its budget cannot pay over any relay, or to a destination or place that it cannot
+/// have, without saying why.
 fn check_own(draft: &Draft, tenant: &Tenant, flow: &FlowRecord) -> Result<(), Refusal> {
     if flow.weight != 1 {
         return Err(Refusal::Invalid("weight: expected 1, as for each flow of tenants".to_owned()));
     }
     let state = &draft.state;
+    if taken_destination(state, Some(&tenant.id), flow).is_some() {
+        let problem = "this destination, or its place, cannot be used; take another";
+        return Err(Refusal::Invalid(format!("to: {problem}")));
+    }
     let cost = |host: &Host| match &host.role {
         Role::Relay { region, .. } => {
             let terms = &state.settings.terms;
@@ -419,9 +469,14 @@ fn has_history(draft: &Draft, flow: &FlowId) -> bool {
         || state.packets.keys().any(|(_, known)| known == flow)
 }
 
-/// Refuses a name that was ever another's, whose history a tenant would see as its own.
-fn check_new(draft: &Draft, flow: &FlowId) -> Result<(), Refusal> {
+/// Refuses a name beyond those that are a tenant's to give, so that no refusal tells which others
+/// exist, and one that was ever another's, whose history it would see as its own.
+fn check_new(draft: &Draft, tenant: &TenantId, flow: &FlowId) -> Result<(), Refusal> {
     let state = &draft.state;
+    if !flow.as_str().starts_with(&format!("{tenant}.")) {
+        let problem = format!("names of flows of tenant {tenant} begin with `{tenant}.`");
+        return Err(Refusal::Invalid(format!("flow `{flow}`: {problem}")));
+    }
     let is_used = state.flows.contains_key(flow)
         || state.packet_flows.contains_key(flow)
         || has_history(draft, flow)
@@ -449,27 +504,36 @@ pub(crate) fn forget(draft: &mut Draft, flow: &FlowId) {
 /// destination, so one would go where the other's budget leads. So is one that names another
 /// address for a place that another tenant's flow goes to: that would be measured in its stead.
 pub(crate) fn check_destination(state: &State, flow: &FlowRecord) -> Result<(), Refusal> {
-    let tenant = |id: &FlowId| of_flow(state, id).map(|tenant| &tenant.id);
-    let own = tenant(&flow.id);
+    let own = of_flow(state, &flow.id).map(|tenant| &tenant.id);
+    match taken_destination(state, own, flow) {
+        Some(problem) => Err(Refusal::Invalid(format!("flow `{}`: {problem}", flow.id))),
+        None => Ok(()),
+    }
+}
+
+/// Returns why a flow cannot go to its destination, if one of another tenant than `own` stands in
+/// its way.
+fn taken_destination(
+    state: &State,
+    own: Option<&TenantId>,
+    flow: &FlowRecord,
+) -> Option<&'static str> {
     if state.tenants.is_empty() {
-        return Ok(());
+        return None;
     }
+    let tenant = |id: &FlowId| of_flow(state, id).map(|tenant| &tenant.id);
     let is_ours = state.index.hosts_of(&flow.to_site).next().is_some();
-    let of_others = state.flows.values().filter(|other| tenant(&other.id) != own);
-    for other in of_others.filter(|other| other.id != flow.id) {
-        let problem = if other.from == flow.from && other.to == flow.to {
-            "a flow of another tenant goes from this site to this destination"
-        } else if !is_ours
-            && other.to_site == flow.to_site
-            && host_of(&other.to) != host_of(&flow.to)
-        {
-            "a flow of another tenant goes to another address of this place"
+    let others = state.flows.values().filter(|other| other.id != flow.id);
+    others.filter(|other| tenant(&other.id) != own).find_map(|other| {
+        let is_elsewhere = || host_of(&other.to) != host_of(&flow.to);
+        if other.from == flow.from && other.to == flow.to {
+            Some("a flow of another tenant goes from this site to this destination")
+        } else if !is_ours && other.to_site == flow.to_site && is_elsewhere() {
+            Some("a flow of another tenant goes to another address of this place")
         } else {
-            continue;
-        };
-        return Err(Refusal::Invalid(format!("flow `{}`: {problem}", flow.id)));
-    }
-    Ok(())
+            None
+        }
+    })
 }
 
 fn host_of(to: &Destination) -> String {
@@ -486,9 +550,13 @@ fn known(draft: &Draft, id: &TenantId) -> Result<Tenant, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::Config;
+
     use super::*;
     use crate::message::{Arm, SessionTally};
-    use crate::record::AuditEntry;
+    use crate::packet_flow::{DayPackets, PacketCounts};
+    use crate::record::{AuditEntry, DaySessions};
     use crate::testing::{Bench, PATH, flow, tally};
 
     fn id(name: &str) -> TenantId {
@@ -500,7 +568,7 @@ mod tests {
     }
 
     fn set(bench: &mut Bench, name: &str, budget: f64) {
-        let (budget, alarm) = (Some(usd(budget)), Ratio::new(0.5).ok());
+        let (budget, alarm) = (BudgetChange::Set(usd(budget)), Ratio::new(0.5).ok());
         bench.event(Event::SetTenant { tenant: id(name), budget, alarm });
     }
 
@@ -559,6 +627,26 @@ mod tests {
         bench.plan();
         bench.pass(30);
         assert!(is_over_relays(&bench, "a"));
+        // A zero budget stops its flows at once; without one of its own, they come back.
+        set(&mut bench, "poor", 0.0);
+        bench.plan();
+        bench.pass(30);
+        let why = |bench: &Bench| why_stopped(bench.state(), bench.now, &"a".parse().unwrap());
+        assert_eq!(why(&bench).unwrap(), "the budget of tenant poor is zero");
+        assert!(!is_over_relays(&bench, "a") && is_over_relays(&bench, "b"));
+        let budget = BudgetChange::Remove;
+        bench.event(Event::SetTenant { tenant: id("poor"), budget, alarm: None });
+        assert_eq!(
+            (why(&bench), bench.state().tenants[&id("poor")].budget_usd_per_day),
+            (None, None)
+        );
+        bench.plan();
+        bench.pass(30);
+        assert!(is_over_relays(&bench, "a"));
+        // What is not told stays.
+        let budget = BudgetChange::Keep;
+        bench.event(Event::SetTenant { tenant: id("poor"), budget, alarm: None });
+        assert_eq!(bench.state().tenants[&id("poor")].budget_usd_per_day, None);
         // Budgets that change while a plan is made leave it without effect.
         let joint = bench.joint();
         set(&mut bench, "poor", 0.001);
@@ -624,22 +712,42 @@ mod tests {
         let own =
             |event| Event::OfTenant { tenant: id("hostile"), is_own: true, event: Box::new(event) };
         let named = |name: &str, number| Event::AddFlow(flow(name, number));
-        bench.refusal(own(Event::RemoveFlow("a".parse().unwrap())));
-        bench.refusal(own(named("a", 9)));
-        bench.refusal(own(named("b", 9)));
         bench.refusal(own(named("office:198.51.100.9:443", 9)));
-        // The destination of another's flow.
-        bench.refusal(own(named("c", 7)));
         bench.refusal(own(Event::RemoveTenant(id("poor"))));
-        bench.event(own(named("c", 9)));
-        // One that outweighs all others, or that its budget cannot pay, or beyond their number.
-        bench.refusal(own(Event::AddFlow(FlowRecord { weight: 2, ..flow("d", 10) })));
+        // Another's flow, one of no tenant, and one that does not exist are refused alike.
+        let alike = |bench: &mut Bench, make: &dyn Fn(&str) -> Event| {
+            let refusals = ["a", "b", "none"].map(|name| {
+                let refusal = bench.refusal(own(make(name)));
+                (
+                    std::mem::discriminant(&refusal),
+                    refusal.to_string().replace(&format!("`{name}`"), "NAME"),
+                )
+            });
+            assert_eq!(refusals[0], refusals[2]);
+            assert_eq!(refusals[1], refusals[2]);
+        };
+        alike(&mut bench, &|name| Event::RemoveFlow(name.parse().unwrap()));
+        alike(&mut bench, &|name| named(name, 9));
+        alike(&mut bench, &|name| named(name, 7));
+        // Another's destination, another address for its place; the same of no tenant's.
+        let (a, b) = (flow("a", 7), flow("b", 8));
+        let other = |number| flow("hostile.d", number);
+        let taken = [
+            other(7),
+            FlowRecord { to_site: a.to_site, ..other(10) },
+            other(8),
+            FlowRecord { to_site: b.to_site, ..other(10) },
+        ];
+        let refusals = taken.map(|flow| bench.refusal(own(Event::AddFlow(flow))).to_string());
+        assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:?}");
+        assert!(!refusals[0].contains("tenant"), "{refusals:?}");
+        bench.event(own(named("hostile.c", 9)));
+        // One that outweighs all others, or that its budget cannot pay.
+        bench.refusal(own(Event::AddFlow(FlowRecord { weight: 2, ..other(10) })));
         let per_day = Bytes::new(1_000_000_000_000_000);
-        bench.refusal(own(Event::AddFlow(FlowRecord { per_day, ..flow("d", 10) })));
-        // Another address for a place to which another's flow goes.
-        let elsewhere = FlowRecord { to_site: flow("a", 7).to_site, ..flow("d", 10) };
-        bench.refusal(own(Event::AddFlow(elsewhere)));
-        assert_eq!(of_flow(bench.state(), &"c".parse().unwrap()).unwrap().id, id("hostile"));
+        bench.refusal(own(Event::AddFlow(FlowRecord { per_day, ..other(10) })));
+        let of_c = of_flow(bench.state(), &"hostile.c".parse().unwrap());
+        assert_eq!(of_c.unwrap().id, id("hostile"));
         // A name that was another's has a history.
         bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0])]);
         let before = costs(bench.state(), bench.time(), 1);
@@ -650,9 +758,76 @@ mod tests {
         assert_eq!(costs(bench.state(), bench.time(), 1), before);
         bench.refusal(own(named("a", 10)));
         // Moved by the operator, it is the other's no more.
-        claim(&mut bench, "poor", ("c", 9));
-        bench.refusal(own(Event::RemoveFlow("c".parse().unwrap())));
+        claim(&mut bench, "poor", ("hostile.c", 9));
+        bench.refusal(own(Event::RemoveFlow("hostile.c".parse().unwrap())));
+        bench.refusal(own(named("hostile.c", 9)));
         bench.event(Event::RemoveTenant(id("poor")));
-        assert!(bench.state().flows.contains_key(&"c".parse().unwrap()));
+        assert!(bench.state().flows.contains_key(&"hostile.c".parse().unwrap()));
+    }
+
+    #[test]
+    fn total_of_a_tenant_is_the_sum_of_its_flows() {
+        const DAYS: u64 = 3;
+        let bench = Bench::in_service();
+        let (now, last) = (bench.time(), bench.now / DAY_MS);
+        let named = |flow: usize| -> FlowId { ["a", "b", "c", "d"][flow].parse().unwrap() };
+        // Sessions: flow, days ago, size class, bytes. Packets: flow, days ago, thousandths of a
+        // dollar. Flows: whose, and whether they are removed.
+        let sessions =
+            prop::collection::vec((0..4_usize, 0..DAYS, 20..24_u8, 0..1_u64 << 36), 0..40);
+        let packets = prop::collection::vec((0..4_usize, 0..DAYS, 0..1000_u32), 0..10);
+        let flows = prop::collection::vec((0..3_usize, any::<bool>()), 4);
+        let machines = prop::collection::vec(0..1000_u32, DAYS as usize);
+        let all = (sessions, packets, flows, machines);
+        proptest!(Config::with_cases(64), |((sessions, packets, flows, machines) in all)| {
+            let mut state = bench.state().clone();
+            let mills = |mills: u32| usd(f64::from(mills) / 1e3);
+            for (day, cost) in (last + 1 - DAYS..).zip(machines) {
+                let machines = PATH.map(|host| (host.parse().unwrap(), mills(cost))).into();
+                state.apply(Record::Spent(Spent { day, machines, ..Spent::default() }));
+            }
+            for (flow, ago, size_class, bytes_up) in sessions {
+                let tally = tally(Arm::Overlay, &PATH, &[1.0]);
+                let tally = SessionTally { flow: named(flow), size_class, bytes_up, ..tally };
+                state.apply(Record::Sessions(DaySessions { day: last - ago, tally }));
+            }
+            for (flow, ago, cost) in packets {
+                let (flow, day, by_path) = (named(flow), last - ago, None);
+                let counts = PacketCounts { usd: mills(cost), ..PacketCounts::default() };
+                let (service, why) = (String::new(), String::new());
+                let day = DayPackets { flow, day, service, why, counts, by_path };
+                state.apply(Record::Packets(day));
+            }
+            for (number, name) in ["one", "two"].into_iter().enumerate() {
+                let mut tenant = Tenant::new(id(name));
+                for (flow, (whose, is_former)) in flows.iter().enumerate() {
+                    let known = if *is_former { &mut tenant.former } else { &mut tenant.flows };
+                    if *whose == number {
+                        known.insert(named(flow));
+                    }
+                }
+                state.apply(Record::Tenant(tenant));
+            }
+            let costs = costs(&state, now, DAYS);
+            let gains = gain::flows(&state, now, DAYS);
+            for tenant in state.tenants.values() {
+                let is_own =
+                    |flow: &FlowId| tenant.flows.contains(flow) || tenant.former.contains(flow);
+                for day in last + 1 - DAYS..=last {
+                    let own = gains.iter().filter(|gain| gain.day == day && is_own(&gain.flow));
+                    let packets = state.packets.iter();
+                    let own_packets = packets.filter(|((of, flow), _)| *of == day && is_own(flow));
+                    let sum = own.map(|gain| gain.cost).sum::<Money>()
+                        + own_packets.map(|(_, packets)| packets.counts.usd).sum();
+                    prop_assert_eq!(costs[&tenant.id][&day], sum);
+                }
+            }
+            // Nobody pays twice: tenants and the rest share what the meter has counted.
+            for (day, rest) in rest(&state, now, DAYS, &costs) {
+                let tenants: Money = costs.values().map(|days| days[&day]).sum();
+                let all = state.spent.get(&day).map_or(Money::ZERO, Spent::total);
+                prop_assert_eq!(tenants + rest, all.max(tenants));
+            }
+        });
     }
 }

@@ -229,6 +229,12 @@ pub struct FlowView {
     pub usd_per_day: Option<Money>,
     /// The reason of that path, in one line.
     pub why: String,
+    /// The tenant whose flow it is, if it is one's.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
+    /// True while it goes direct as the budget of its tenant is zero or spent.
+    #[serde(default)]
+    pub is_stopped: bool,
     /// Time from which on it was in effect, in milliseconds since the Unix epoch; absent where that
     /// is not known.
     pub since_unix_ms: Option<u64>,

@@ -2404,6 +2404,11 @@ export interface components {
              * @example orders
              */
             id: string;
+            /**
+             * @description True while it goes direct as the budget of its tenant is zero or spent.
+             * @default false
+             */
+            is_stopped: boolean;
             /** @description The address at which its gateway accepts it. */
             listen: string;
             /** @description The hosts of its path now; empty: direct. */
@@ -2430,6 +2435,11 @@ export interface components {
              *     is not known.
              */
             since_unix_ms: number | null;
+            /**
+             * @description The tenant whose flow it is, if it is one's.
+             * @default null
+             */
+            tenant: components["schemas"]["TenantId"] | null;
             /**
              * HOST:PORT
              * @description Its destination.
@@ -4103,6 +4113,12 @@ export interface components {
             jumpstart?: components["schemas"]["JumpstartRequest"] | null;
             /** @description The one who applies plans. */
             mode?: components["schemas"]["Mode"] | null;
+            /**
+             * span
+             * @description Time that machines of relays take to set up, which a new plan waits for: up to 30 minutes.
+             * @example 30 ms
+             */
+            relay_setup?: string | null;
             /** @description Prices and relay types of your own, all of them. */
             terms?: components["schemas"]["Terms"] | null;
             /** @description Share of the budget that rate tests may use; 0: none are made. */
@@ -4131,6 +4147,13 @@ export interface components {
             jumpstart: components["schemas"]["JumpstartSettings"];
             /** @description The one who applies plans. */
             mode: components["schemas"]["Mode"];
+            /**
+             * span
+             * @description Time that machines of relays take to set up, which a new plan waits for.
+             * @default 0 s
+             * @example 30 ms
+             */
+            relay_setup: string;
             /**
              * Format: uint32
              * @description [`SCHEMA_VERSION`].
@@ -4197,6 +4220,11 @@ export interface components {
         /** @description The state of everything, on one screen. */
         Status: {
             /**
+             * @description The relays that it waits for.
+             * @default []
+             */
+            awaited: string[];
+            /**
              * Format: uint
              * @description Declared flows.
              */
@@ -4248,6 +4276,12 @@ export interface components {
             settings: components["schemas"]["SettingsView"];
             /** @description The step of its rollout. */
             step: components["schemas"]["Step"];
+            /**
+             * Format: uint64
+             * @description Time when that step began, in milliseconds since the Unix epoch.
+             * @default 0
+             */
+            step_since_unix_ms: number;
             /**
              * dollars
              * @description Its cost of a day, in dollars.
@@ -4312,6 +4346,11 @@ export interface components {
              * @description The most that its flows may cost in a day, in dollars.
              */
             budget_usd_per_day?: number | null;
+            /**
+             * @description True to take its budget away, in place of another: the overlay's alone bounds it then.
+             * @default false
+             */
+            no_budget: boolean;
         };
         /** @description A tenant. */
         TenantView: {
@@ -4348,6 +4387,12 @@ export interface components {
              * @description The number of days that are told of, today included.
              */
             days: number;
+            /**
+             * @description The cost of each day beyond theirs, oldest first: flows of no tenant, what nobody's bytes
+             *     used of machines, and rate tests; tokens of tenants are told none.
+             * @default []
+             */
+            rest: components["schemas"]["DayCost"][];
             /**
              * Format: uint32
              * @description [`SCHEMA_VERSION`](super::SCHEMA_VERSION).

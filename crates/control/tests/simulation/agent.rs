@@ -17,8 +17,8 @@ use tradewind_units::{FlowId, HostId, RelayId, SiteId};
 
 use super::world::{self, Conditions, Place, Random};
 
-/// Time that processes take to start.
-const STARTS_IN: u64 = 2000;
+/// Time that processes take to start, where their machine is there.
+pub(super) const STARTS_IN: u64 = 2000;
 
 pub(super) struct Agent {
     number: u8,
@@ -31,6 +31,8 @@ pub(super) struct Agent {
     gateway: Option<GatewayConfig>,
     /// A document that was fetched and is applied at this time.
     fetched: Option<(u64, Document)>,
+    /// Time that its processes take to start.
+    pub(super) starts_in: u64,
     ready_at: u64,
     up_at: u64,
     connected_at: u64,
@@ -71,6 +73,7 @@ impl Agent {
             relay: None,
             gateway: None,
             fetched: None,
+            starts_in: STARTS_IN,
             ready_at: 0,
             up_at: 0,
             connected_at: 0,
@@ -152,7 +155,7 @@ impl Agent {
         let gateway =
             of(Kind::Gateway).map(|process| GatewayConfig::parse(&process.config).unwrap());
         if relay.is_some() != self.relay.is_some() || gateway.is_some() != self.gateway.is_some() {
-            self.ready_at = at + STARTS_IN;
+            self.ready_at = at + self.starts_in;
         }
         (self.relay, self.gateway) = (relay, gateway);
         self.applied = Some(document);

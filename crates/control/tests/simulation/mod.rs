@@ -25,6 +25,8 @@ const DAY: u64 = 86_400_000;
 const FAULTY: u64 = 400;
 const CALM: u64 = 800;
 const QUIET: u64 = 100;
+/// Times that machines of relays take to set up, in milliseconds, by seed.
+const SETUPS: [u64; 4] = [0, 10_000, 0, 30_000];
 
 /// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub(crate) struct Outcome {
 /// Runs one seed; panics where an invariant breaks.
 pub(crate) fn run(seed: u64) -> Outcome {
     let mut simulation = Simulation::new(seed);
+    simulation.set_up_machines(SETUPS[seed as usize % SETUPS.len()]);
     for second in 0..FAULTY + CALM + QUIET {
         simulation.is_calm = second >= FAULTY;
         simulation.is_quiet = second >= FAULTY + CALM;
@@ -112,6 +115,17 @@ impl Simulation {
             carried: 0,
             paths: 0,
         }
+    }
+
+    /// Has machines of relays take so long to set up, and the controller know it.
+    fn set_up_machines(&mut self, millis: u64) {
+        let is_relay = |agent: &&mut Agent| matches!(agent.role, Role::Relay { .. });
+        for agent in self.agents.iter_mut().filter(is_relay) {
+            agent.starts_in = agent::STARTS_IN + millis;
+        }
+        let relay_setup = Some(Duration::from_millis(millis));
+        let request = SettingsRequest { relay_setup, ..SettingsRequest::default() };
+        self.event(0, &Event::ChangeSettings(request));
     }
 
     fn step(&mut self, at: u64) {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use axum::Extension;
 use axum::extract::{Path, Request, State};
 use tradewind_control::packet_flow::{PacketCounts, PacketFlowRecord};
+use tradewind_control::tenants::why_stopped;
 use tradewind_control::{Controller, Event, Refusal};
 use tradewind_plan::packets::BEARABLE_LOSS;
 use tradewind_stream::clock::unix_now;
@@ -104,8 +105,9 @@ fn view(controller: &Controller, flow: &PacketFlowRecord, days: u64) -> PacketFl
     let counts = by_day.iter().fold(PacketCounts::default(), |sum, day| sum.plus(day.counts));
     let newest = (today.saturating_sub(MOST_DAYS - 1)..=today).rev().find_map(of_day);
     let in_effect = controller.packets_in_effect(now);
+    let is_stopped = why_stopped(state, millis(now), &flow.id).is_some();
     let planned = in_effect
-        .filter(|packets| packets.has_ends_of(flow))
+        .filter(|packets| packets.has_ends_of(flow) && !is_stopped)
         .and_then(|packets| packets.planned(&flow.id));
     let host = |relay: &tradewind_units::RelayId| HostId::new(relay.as_str()).ok();
     let path: Vec<HostId> =

@@ -6,8 +6,10 @@ use tradewind_control::history::History;
 use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
 use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
 use tradewind_control::relayed::Compared;
+use tradewind_control::tenants::{self, Tenant};
 use tradewind_control::{
-    Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned, relayed, transfers,
+    Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned,
+    relayed, transfers,
 };
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::PlannedFlow;
@@ -91,6 +93,7 @@ struct FlowViews<'a> {
     is_spent: bool,
     paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
     planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,
+    tenants: BTreeMap<&'a FlowId, &'a Tenant>,
 }
 
 impl<'a> FlowViews<'a> {
@@ -99,9 +102,11 @@ impl<'a> FlowViews<'a> {
         let plan = state.plan_in_effect();
         let planned = plan.into_iter().flat_map(|plan| &plan.plan.flows);
         let now = unix_now();
+        let flows_of = |tenant: &'a Tenant| tenant.flows.iter().map(move |flow| (flow, tenant));
         Self {
             state,
             now,
+            tenants: state.tenants.values().flat_map(flows_of).collect(),
             plan,
             is_spent: gain::spending(state, now).is_exhausted,
             paths: controller.paths_in_effect(now),
@@ -126,8 +131,15 @@ impl<'a> FlowViews<'a> {
             seconds_direct: direct.map(|fct| fct.as_secs_f64()),
             usd_per_day: on_path.map(|planned| planned.egress),
             why,
+            tenant: self.tenants.get(&flow.id).map(|tenant| tenant.id.clone()),
+            is_stopped: self.stopped(flow).is_some(),
             since_unix_ms,
         }
+    }
+
+    /// Returns why a flow goes direct, if it does by its tenant's budget.
+    fn stopped(&self, flow: &FlowRecord) -> Option<String> {
+        tenants::why_direct(self.tenants.get(&flow.id)?, millis(self.now))
     }
 
     /// Returns why a flow has its path in effect, and the time from which on it had.
@@ -152,6 +164,7 @@ impl<'a> FlowViews<'a> {
             (_, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
                 "there is no budget".to_owned()
             }
+            (_, _, _) if self.stopped(flow).is_some() => self.stopped(flow).unwrap_or_default(),
             (None, _, _) => "no plan is in effect".to_owned(),
             (Some(plan), None, _) => {
                 let why = format!("plan {}: made before it was known", plan.number);

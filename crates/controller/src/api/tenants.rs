@@ -1,12 +1,14 @@
 //! Tenants in the API: what they are, and what a token of theirs sees.
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::extract::{Path, Request, State};
-use tradewind_control::tenants::{self, TenantId, TenantToken};
+use tradewind_control::tenants::{self, BudgetChange, TenantId, TenantToken};
 use tradewind_control::{Controller, Event, Refusal};
 use tradewind_net::entropy;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::FlowId;
+use tradewind_units::{FlowId, Money};
 
 use super::Shared;
 use super::guard::Rights;
@@ -35,8 +37,16 @@ pub(super) async fn set(
 ) -> Answered {
     let tenant: TenantId = named(&id)?;
     let request: TenantRequest = answer::body(request, MOST_BYTES).await?;
-    let TenantRequest { budget_usd_per_day, alarm_share } = request;
-    let event = Event::SetTenant { tenant, budget: budget_usd_per_day, alarm: alarm_share };
+    let TenantRequest { budget_usd_per_day, no_budget, alarm_share: alarm } = request;
+    let budget = match (budget_usd_per_day, no_budget) {
+        (None, false) => BudgetChange::Keep,
+        (None, true) => BudgetChange::Remove,
+        (Some(most), false) => BudgetChange::Set(most),
+        (Some(_), true) => {
+            return Err(Problem::invalid("no_budget: expected none beside it"));
+        }
+    };
+    let event = Event::SetTenant { tenant, budget, alarm };
     shared.engine.handle(event).await?;
     // Another budget allows another plan.
     shared.planner.wake();
@@ -121,8 +131,10 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     let none = tenants::Tenant::new(id.clone());
     let tenant = state.tenants.get(id).unwrap_or(&none);
     let now = unix_now();
-    gain.flows.retain(|flow| tenant.flows.contains(&flow.flow));
-    gain.relayed.retain(|row| tenant.flows.contains(&row.flow));
+    // Those that it had are part of its costs.
+    let is_own = |flow: &FlowId| tenant.flows.contains(flow) || tenant.former.contains(flow);
+    gain.flows.retain(|row| is_own(&row.flow));
+    gain.relayed.retain(|row| is_own(&row.flow));
     gain.relays.clear();
     gain.tests.clear();
     gain.billed.clear();
@@ -130,8 +142,8 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     let planned = state.plan_in_effect().map(|plan| tenants::planned(state, plan, tenant));
     let spending = &mut gain.spending;
     spending.estimated = planned.unwrap_or_default();
-    spending.machines = tradewind_units::Money::ZERO;
-    spending.tests = tradewind_units::Money::ZERO;
+    spending.machines = Money::ZERO;
+    spending.tests = Money::ZERO;
     spending.traffic = costs.get(&spending.day).copied().unwrap_or_default();
     spending.budget = tenant.budget_usd_per_day.unwrap_or_default();
     spending.is_alarmed = tenant.alarmed_day == Some(spending.day);
@@ -142,6 +154,10 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
 fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
     let (state, now) = (controller.state(), unix_now());
     let mut costs = tenants::costs(state, now, days);
+    let rest = match rights.tenant {
+        None => of_days(tenants::rest(state, now, days, &costs)),
+        Some(_) => Vec::new(),
+    };
     let is_seen = |id: &TenantId| rights.tenant.as_ref().is_none_or(|own| own == id);
     let plan = state.plan_in_effect();
     let one = |tenant: &tenants::Tenant| TenantView {
@@ -153,11 +169,13 @@ fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
         planned_usd_per_day: plan
             .map(|plan| tenants::planned(state, plan, tenant))
             .unwrap_or_default(),
-        costs: (costs.remove(&tenant.id).unwrap_or_default().into_iter())
-            .map(|(day, usd)| DayCost { day, usd })
-            .collect(),
+        costs: of_days(costs.remove(&tenant.id).unwrap_or_default()),
         tokens: tenant.tokens.len(),
     };
     let tenants = state.tenants.values().filter(|tenant| is_seen(&tenant.id)).map(one).collect();
-    Tenants { schema_version: SCHEMA_VERSION, days, tenants }
+    Tenants { schema_version: SCHEMA_VERSION, days, tenants, rest }
+}
+
+fn of_days(costs: BTreeMap<u64, Money>) -> Vec<DayCost> {
+    costs.into_iter().map(|(day, usd)| DayCost { day, usd }).collect()
 }

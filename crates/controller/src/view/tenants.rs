@@ -11,6 +11,9 @@ use tradewind_units::{FlowId, Money, Ratio};
 pub struct TenantRequest {
     /// The most that its flows may cost in a day, in dollars.
     pub budget_usd_per_day: Option<Money>,
+    /// True to take its budget away, in place of another: the overlay's alone bounds it then.
+    #[serde(default)]
+    pub no_budget: bool,
     /// Share of the budget whose use raises an alarm.
     pub alarm_share: Option<Ratio>,
 }
@@ -41,6 +44,10 @@ pub struct Tenants {
     pub days: u64,
     /// The tenants, by name.
     pub tenants: Vec<TenantView>,
+    /// The cost of each day beyond theirs, oldest first: flows of no tenant, what nobody's bytes
+    /// used of machines, and rate tests; tokens of tenants are told none.
+    #[serde(default)]
+    pub rest: Vec<DayCost>,
 }
 
 /// A tenant.
