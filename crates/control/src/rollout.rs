@@ -117,11 +117,13 @@ fn dated(draft: &Draft, from: Option<u64>, to: u64) -> Option<PlanRecord> {
     Some(PlanRecord { paths_since, ..plan.clone() })
 }
 
-/// Returns whether the relays of a plan may go on for its sessions: for an hour, while they are
-/// paid.
+/// Returns whether the relays of a plan may go on for its sessions: for an hour that the controller
+/// has watched, so that a clock which is set ahead ends none, and while they are paid.
 pub(crate) fn retires(state: &State, now: u64, retiring: RetiringPlan) -> bool {
     let is_paid = |plan| !money::is_unpaid(state, now, plan);
-    retiring.until_unix_ms > now && state.plans.get(&retiring.plan).is_some_and(is_paid)
+    let since = retiring.until_unix_ms.saturating_sub(RETIRES_FOR.as_millis() as u64);
+    let is_over = waited(state, now, since) >= RETIRES_FOR;
+    !is_over && state.plans.get(&retiring.plan).is_some_and(is_paid)
 }
 
 /// Ends the plans that retire no longer; returns whether there are any.
@@ -393,6 +395,14 @@ mod tests {
         assert_eq!(bench.state().rollout.step, Step::Done);
     }
 
+    /// Lets time pass in which no host reports.
+    fn tick_for(bench: &mut Bench, span: Duration) {
+        for _ in 0..span.as_secs() / 10 {
+            bench.now += 10_000;
+            bench.event(Event::Tick);
+        }
+    }
+
     #[test]
     fn relays_of_the_plan_before_go_on_for_its_sessions() {
         let mut bench = Bench::in_service();
@@ -412,8 +422,18 @@ mod tests {
         assert!(!bench.config("office-1").unwrap().contains("192.0.2.3"), "no new session");
         assert_eq!(bench.config("gcp:asia-east1-1"), before);
         assert_eq!(next_hops(&bench), [true, true], "the relay of both plans allows both");
-        bench.now += RETIRES_FOR.as_millis() as u64;
+        // Set a day ahead, while the controller runs or not.
+        bench.now += DAY_MS;
         bench.event(Event::Tick);
+        assert_eq!(bench.config("gcp:asia-east1-1"), before);
+        bench.controller = bench.restarted();
+        bench.now += DAY_MS;
+        bench.event(Event::Tick);
+        assert_eq!(bench.config("gcp:asia-east1-1"), before);
+        assert_eq!(bench.state().rollout.retiring.len(), 1);
+        tick_for(&mut bench, RETIRES_FOR - Duration::from_secs(10));
+        assert_eq!(bench.config("gcp:asia-east1-1"), before);
+        tick_for(&mut bench, Duration::from_secs(10));
         assert_eq!(bench.config("gcp:asia-east1-1"), None);
         assert_eq!(next_hops(&bench), [false, true]);
         assert_eq!(bench.state().rollout.retiring, []);

@@ -331,13 +331,15 @@ impl<'a> Schedule<'a> {
         self.hosts_of(to).find(|other| !self.is_testing(&other.id, other.address))
     }
 
-    /// Returns the other hosts of a place that can be probed.
+    /// Returns the other hosts of a place that can be probed: they answer once they have applied a
+    /// document. Of one that has not reported since the controller started, that is supposed.
     fn hosts_of<'b>(&'b self, to: &'b SiteId) -> impl Iterator<Item = &'a Host> + use<'a, 'b> {
         let (state, now) = (self.state, self.now);
         let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
         hosts.filter(move |other| {
             let is_other = other.id != self.host.id && other.is_trusted;
-            is_other && state.is_reachable(&other.id, now, SEEN_WITHIN)
+            let answers = state.seen.get(&other.id).is_none_or(|seen| seen.applied.is_some());
+            is_other && answers && state.is_reachable(&other.id, now, SEEN_WITHIN)
         })
     }
 
@@ -535,6 +537,18 @@ mod tests {
             let again = &bench.state().measurements[&(leg.source, leg.destination)];
             assert!(again.measured_at_unix_ms > leg.measured_at_unix_ms);
         }
+    }
+
+    #[test]
+    fn host_is_probed_once_it_has_applied_a_document() {
+        let mut bench = Bench::new();
+        bench.join(1, gateway("office"));
+        bench.pass(60);
+        bench.join(2, relay("gcp:us-east1"));
+        bench.report_with(2, |report| report.applied = None);
+        assert!(bench.report(1, Vec::new()).is_empty(), "it would fail, and wait for another try");
+        bench.report(2, Vec::new());
+        assert_eq!(bench.report(1, Vec::new()).len(), 1);
     }
 
     #[test]
