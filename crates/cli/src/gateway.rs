@@ -20,6 +20,7 @@ use crate::packet_plane::{self, PacketSettings, Running};
 use crate::privileges::RetainedRights;
 use crate::relay::{Beside, Log, announce, start_log};
 use crate::socks_udp::SocksUdp;
+use crate::traces;
 
 #[derive(clap::Args)]
 pub(crate) struct GatewayArgs {
@@ -43,7 +44,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    config.traces = traces::or_environment(config.traces)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let socks5_udp = config.packets().or_bad(&args.config)?.and_then(|packets| packets.socks5_udp);
     let own = OwnKeys::read(&config.keys()).with_context(place)?;

@@ -48,6 +48,7 @@ mod route;
 mod socks_udp;
 mod status;
 mod tenant;
+mod traces;
 mod what_if;
 mod why;
 

@@ -19,6 +19,7 @@ use crate::learner::Learner;
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, PacketSettings, Running};
 use crate::privileges::RetainedRights;
+use crate::traces;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -51,7 +52,8 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    config.traces = traces::or_environment(config.traces)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let own = OwnKeys::read(&config.keys()).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());

@@ -34,6 +34,7 @@ impl Drop for Running {
 /// Starts a daemon, and returns the address of its metrics.
 fn start(files: &Files, words: &str, metrics: SocketAddr) -> Running {
     let mut process = command(words, &files.0);
+    process.env("TRADEWIND_TRACES", "http://127.0.0.1:9");
     let mut process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -17,7 +17,9 @@ use crate::packet::sections::DeliverySection;
 use crate::packet::shape::shape;
 use crate::packet::{EndpointSection, GatewayPackets, PacketSection};
 use crate::users::{self, User};
-use crate::{AccessLogConfig, ConfigError, LegProfiles, Limits, Share, Timeouts, document};
+use crate::{
+    AccessLogConfig, ConfigError, LegProfiles, Limits, Share, Timeouts, TracesConfig, document,
+};
 
 /// A gateway's configuration.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -117,6 +119,8 @@ pub struct GatewayConfig {
     pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
+    /// The traces of sessions, which go to a collector of OpenTelemetry; none when absent.
+    pub traces: Option<TracesConfig>,
     /// Share of sessions that take the direct path by lot, where that is one of a route's paths
     /// and relays come before it: the control arm, which shows what the relays gain. At most 0.5.
     #[serde(default)]

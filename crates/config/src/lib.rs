@@ -15,6 +15,7 @@
 //! | [`legs`] | profiles of legs |
 //! | [`limits`] | limits and timeouts |
 //! | [`logs`] | access log and audit log |
+//! | [`traces`] | traces of sessions |
 //! | [`packet`] | the packet plane of relays and gateways |
 //! | [`users`] | users of a gateway's proxies |
 //! | [`listeners`] | listeners that cannot exist beside each other |
@@ -41,6 +42,7 @@ pub mod relay;
 mod schema;
 #[cfg(test)]
 mod tests;
+pub mod traces;
 pub mod users;
 
 pub use checks::{check_exposed, check_twice};
@@ -56,3 +58,4 @@ pub use limits::{Limits, Share, Timeouts};
 pub use logs::{AccessLogConfig, AuditLogConfig, LogTarget};
 pub use relay::{PolicyConfig, RelayConfig};
 pub use schema::{hosts_schema, schema};
+pub use traces::{TracesConfig, TracesEndpoint};

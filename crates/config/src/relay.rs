@@ -13,7 +13,8 @@ use crate::jumpstart::{self, JumpstartConfig};
 use crate::keys::{Keys, identity_text};
 use crate::packet::{RelayPackets, RelaySection};
 use crate::{
-    AccessLogConfig, AuditLogConfig, ConfigError, LegAt, LegProfiles, Limits, Timeouts, document,
+    AccessLogConfig, AuditLogConfig, ConfigError, LegAt, LegProfiles, Limits, Timeouts,
+    TracesConfig, document,
 };
 
 /// A relay's configuration.
@@ -78,6 +79,8 @@ pub struct RelayConfig {
     pub access_log: Option<AccessLogConfig>,
     /// The audit log, which records sessions when they are admitted; none when absent.
     pub audit_log: Option<AuditLogConfig>,
+    /// The traces of sessions, which go to a collector of OpenTelemetry; none when absent.
+    pub traces: Option<TracesConfig>,
 }
 
 /// The destinations and relays that a relay may dial.

@@ -219,6 +219,7 @@ impl Ceiling {
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
             has_logs: is_foreign || config.audit_log.is_some(),
+            has_traces: config.traces.is_some(),
             learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
@@ -246,6 +247,7 @@ impl Ceiling {
             run_as: config.run_as.as_deref(),
             metrics: config.metrics,
             has_logs: config.access_log.as_ref().is_some_and(|log| !is_of_agent(log)),
+            has_traces: config.traces.is_some(),
             learner: config.jumpstart.as_ref(),
         }
         .check(process)?;
@@ -367,6 +369,7 @@ struct Common<'a> {
     run_as: Option<&'a str>,
     metrics: Option<SocketAddr>,
     has_logs: bool,
+    has_traces: bool,
     learner: Option<&'a JumpstartConfig>,
 }
 
@@ -392,6 +395,9 @@ impl Common<'_> {
             return Err(format!(
                 "access_log, audit_log: expected none, or an access log to `unix:{SESSIONS_SOCKET}`"
             ));
+        }
+        if self.has_traces {
+            return Err("traces: expected none; the host's owner has them sent".to_owned());
         }
         let socket = learner_socket(&process.name);
         let leads_out = |learner: &JumpstartConfig| {

@@ -91,6 +91,7 @@ fn relay_is_allowed_what_the_ceiling_covers_and_no_more() {
         ("access_log = { to = 'unix:sessions.sock' }", "", ""),
         ("access_log = { to = 'unix:other.sock' }", "", "access_log"),
         ("audit_log = { to = 'udp:192.0.2.1:514' }", "", "audit_log"),
+        ("traces = { endpoint = 'http://127.0.0.1:4318' }", "", "traces: expected none"),
         ("jumpstart = { hints = \"standing\" }", "", "jumpstart"),
         ("packet = { listen = '0.0.0.0:7000', next_hops = ['198.41.0.4:7000'] }", "", ""),
         (
@@ -244,6 +245,9 @@ fn gateway_logs_to_its_agent_alone() {
             format!("control_share = 0.02\nsocks5 = ['127.0.0.1:1080']\n[access_log]\nto = '{to}'");
         is_as_expected(to, checked(&ceiling, Kind::Gateway, gateway(&more)), expected);
     }
+    let traces = "[traces]\nendpoint = 'http://127.0.0.1:4318'";
+    let checked = checked(&ceiling, Kind::Gateway, gateway(traces));
+    is_as_expected(traces, checked, "traces: expected none");
 }
 
 #[test]

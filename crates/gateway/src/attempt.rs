@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tradewind_grant::{
     Check, Destination, DialLimit, GrantError, Nonce, PublicIdentity, Reply, Request, SealedHeader,
-    Sealer, Status, Terms,
+    Sealer, Status, Terms, TraceSeed,
 };
 use tradewind_stream::access_log::{Arm, note};
 use tradewind_stream::clock::unix_now;
@@ -79,6 +79,8 @@ pub(super) struct Wanted<'a> {
     pub(super) worker: &'a Worker,
     /// The client's address, which log lines about the flow are attributed to.
     pub(super) source: Source,
+    /// The part of its headers' nonces that names its trace; absent where nothing records it.
+    pub(super) trace: Option<TraceSeed>,
 }
 
 impl Wanted<'_> {
@@ -193,8 +195,11 @@ impl GatewayService {
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<OpenPath, NotOpen> {
-        note(|facts| (facts.path, facts.arm) = (option.name(), arm));
-        match option {
+        note(|facts| {
+            (facts.path, facts.arm) = (option.name(), arm);
+            facts.trace.begin_dial(|| Some((option.dialled(wanted.destination)?, option.name())));
+        });
+        let opened = match option {
             PathOption::Refuse => {
                 let message = format!("gateway: no route to {}", wanted.destination);
                 let failure = Failure::new(Status::DestinationRefused, message);
@@ -202,7 +207,16 @@ impl GatewayService {
             }
             PathOption::Direct => self.open_direct(wanted, routing, leading, arm).await,
             PathOption::Relays(path) => self.open_over(wanted, path, leading, has_next).await,
-        }
+        };
+        note(|facts| match &opened {
+            Ok(_) => facts.trace.end_dial(None),
+            Err(NotOpen::Failed { failure, .. }) => {
+                facts.trace.end_dial(Some((failure.status, &failure.message)));
+            }
+            // It ends with the session.
+            Err(NotOpen::ApplicationGone(_)) => {}
+        });
+        opened
     }
 
     async fn open_direct(
@@ -429,7 +443,9 @@ impl GatewayService {
         let dial_limit = limits.then(|| DialLimit::covering(path.health().inner_dial_limit()));
         let terms = Terms { may_stripe, dial_limit };
         self.with_sealer(|sealer, nonce| {
+            let nonce = wanted.trace.map_or(nonce, |seed| seed.within(nonce));
             note(|facts| {
+                facts.trace.name_dial(&nonce);
                 facts.grant = Some(sealer.grant().id());
                 facts.gateway = Some(sealer.grant().unverified().gateway);
             });

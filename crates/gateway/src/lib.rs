@@ -126,6 +126,8 @@ impl Gateway {
             timeouts: &timeouts,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
+            traces: config.traces.as_ref(),
+            identity: public,
             metrics_hosts: &config.metrics_hosts,
             register: &|registry| {
                 show(registry, &routes);

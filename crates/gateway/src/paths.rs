@@ -91,6 +91,15 @@ impl PathOption {
         }
     }
 
+    /// Returns what is dialled first for a session to `to`; `None` for a refusal.
+    pub(super) fn dialled(&self, to: &Destination) -> Option<Destination> {
+        match self {
+            Self::Refuse => None,
+            Self::Direct => Some(to.clone()),
+            Self::Relays(path) => Some(Destination::Address(path.route.hops()[0].address)),
+        }
+    }
+
     fn state(&self, now: Timestamp) -> State {
         match self {
             Self::Relays(path) if path.is_watched => path.health().state(now),

@@ -16,6 +16,7 @@ use tradewind_stream::session::opening::close_with;
 use tradewind_stream::session::pump::Broken;
 use tradewind_stream::session::{Session, SessionSettings, broken};
 use tradewind_stream::stripe::Offers;
+use tradewind_stream::traces;
 use tradewind_telemetry::limited;
 use tradewind_units::one_line;
 
@@ -104,6 +105,7 @@ impl Service for GatewayService {
             destination: &destination,
             worker,
             source,
+            trace: traces::begin(),
         };
         let (when, word) = listener.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {

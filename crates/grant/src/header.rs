@@ -9,7 +9,7 @@
 //!     1  version, 1
 //!     2  length of the whole header, the same at every hop
 //!     8  issued at, ms since the Unix epoch
-//!    16  nonce: random, new for every session
+//!    16  nonce: random, new for every header; its last 8 bytes are the session's, see `trace`
 //!     1  length of the flow's id, 1 to 64
 //!     x  flow id
 //!     x  destination: kind 4 + 4 bytes, kind 6 + 16 bytes or kind 1 + length + name; then port, 2;

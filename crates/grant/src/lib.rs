@@ -21,6 +21,7 @@
 //! | [`warm`] | the hello of a warm connection |
 //! | [`terms`] | the terms of a header's leg and of later dials |
 //! | [`join`] | joins of further connections to the session of a striped leg |
+//! | [`trace`] | the ids of a session's trace |
 //! | [`echo`] | the round-trip times in the reply to a probe |
 //! | [`first_flight`] | the dialling side's proof that it knows the relay |
 //! | [`replay`] | the table of headers seen before |
@@ -56,6 +57,7 @@ pub mod spec;
 pub mod terms;
 mod text;
 pub mod token;
+pub mod trace;
 pub mod trust;
 pub mod verifier;
 pub mod warm;
@@ -79,5 +81,6 @@ pub use source::SourceRange;
 pub use spec::{GrantSpec, parse_moment};
 pub use terms::{DialLimit, Terms};
 pub use token::{Extensions, Grant, GrantId, Relays, SignedGrant, VerifiedGrant};
+pub use trace::{SpanId, TraceId, TraceSeed};
 pub use trust::Trust;
 pub use verifier::{OpenHeader, Opening, Refusal, Sighting, UnjudgedHeader, Verifier};

@@ -41,6 +41,8 @@ pub struct OpenHeader {
     pub hop: usize,
     /// The neighbour's terms for the leg, and the gateway's for later ones.
     pub terms: Terms,
+    /// Its nonce.
+    pub nonce: Nonce,
     /// The gateway's grant.
     pub grant: Arc<Grant>,
     /// The grant's id, e.g. to count its sessions.
@@ -312,6 +314,7 @@ impl Verifier {
         let header = OpenHeader {
             hop,
             terms: parts.terms,
+            nonce: parts.fixed.nonce,
             grant,
             grant_id: parts.grant_id,
             operator: verified.operator,

@@ -122,6 +122,8 @@ impl Relay {
             timeouts: &timeouts,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
+            traces: config.traces.as_ref(),
+            identity: Some(identity),
             metrics_hosts: &config.metrics_hosts,
             register: &|registry| {
                 let collector = Box::new(warm.clone());
@@ -536,6 +538,7 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.neighbour = Some(header.neighbour());
     facts.next = header.next_hop().map(|next| next.identity);
     facts.path = header.next_hop().map(|next| next.address.to_string());
+    facts.trace.take_over(header.nonce, header.hop);
 }
 
 /// Logs a session whose upstream failed before its path was open, and returns its outcome.

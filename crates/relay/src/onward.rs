@@ -20,13 +20,17 @@ impl RelayService {
         let (grant, route) = (Some(&*header.grant), header.route.hops());
         let check = Check { grant, route, ..self.check(&rules, &is_local) };
         let (to, speaker) = (&header.destination, up.speaker());
+        note(|facts| facts.trace.begin_dial(|| Some((to.clone(), None))));
         let dial = self.dialler.dial_destination(to, speaker, lookups, &check, &dialling);
         let dialled = upstream.unless_reset(dial).await;
         let dialled = dialled.map_err(|error| gone(header, error))?;
         let downstream = match dialled {
             Ok(downstream) => {
                 let address = downstream.peer_addr().ok();
-                note(|facts| facts.path = address.map(|address| address.to_string()));
+                note(|facts| {
+                    facts.path = address.map(|address| address.to_string());
+                    facts.trace.end_dial(None);
+                });
                 if let Some(address) = address {
                     self.check_dialled(worker, header, Dialled::Destination(address))?;
                 }
@@ -61,6 +65,8 @@ impl RelayService {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !read_ahead.is_empty();
         let leading = read_ahead.into_bytes();
+        let dialled = || Some((Destination::Address(hop.address), None));
+        note(|facts| facts.trace.begin_dial(dialled));
         let pooled = self.pools.take(&next.from, hop);
         let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, pooled);
         // On the heap: the last relay, where most sessions are, needs a tenth of its memory.
@@ -77,6 +83,7 @@ impl RelayService {
         if reply.status != Status::Ok {
             return Err(self.end_with(upstream, worker, header, &reply, &reply.message).await);
         }
+        note(|facts| facts.trace.end_dial(None));
         let sealed = header.upstream.seal(&reply);
         let offer = Offer::of_dialled(&self.dialler, hop, next);
         let offers = Offers::new(self.offer(header), offer);

@@ -16,6 +16,7 @@
 //! | [`limits`] | quotas, capacity, timeouts, and admission within them |
 //! | [`process`] | threads and listeners, shutdown, upgrade, reload |
 //! | [`access_log`] | a line for each session, at its end and at its admission |
+//! | [`traces`] | spans of sessions, for a collector of OpenTelemetry |
 //! | [`counts`] | the counters, and their metrics |
 //! | [`error`], [`failure`] | the errors at the start, and the failures of flows |
 //! | [`clock`] | the clock of headers, grants and log lines |
@@ -33,6 +34,7 @@ pub mod process;
 pub mod resolver;
 pub mod session;
 pub mod stripe;
+pub mod traces;
 
 pub use error::StreamError;
 pub use keys::{HeldKeys, OwnKeys};

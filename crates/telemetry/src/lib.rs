@@ -1,4 +1,4 @@
-//! Logs, metrics and health of a Tradewind process.
+//! Logs, metrics, traces and health of a Tradewind process.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`queue`] | lines written by a thread of their own, so that no other thread blocks |
 //! | [`output`] | outputs of such lines: files that rotate, sockets of collectors |
 //! | [`registry`] | the process's metrics, in the OpenMetrics text form |
+//! | [`spans`] | spans sent to a collector of OpenTelemetry |
 //! | [`process`] | a process's own figures: memory, CPU, descriptors |
 //! | [`health`] | liveness and readiness of the process |
 //! | [`server`] | `/metrics`, `/healthz` and `/readyz` on a port and a thread of their own |
@@ -22,14 +23,17 @@ pub mod process;
 pub mod queue;
 pub mod registry;
 pub mod server;
+pub mod spans;
 
 pub use health::{Health, Heart};
 pub use log_limit::LogLimit;
 pub use logs::{LogFormat, flush_logs, init_logs};
+pub use opentelemetry_proto::tonic as otlp;
 pub use prometheus_client as client;
 pub use queue::{LineOutput, LineQueue};
 pub use registry::Registry;
 pub use server::{DEFAULT_ADDRESS, Server, serve, serve_on};
+pub use spans::{SpanExporter, TraceCollector};
 #[doc(hidden)]
 pub use tracing;
 

@@ -29,6 +29,7 @@ use tradewind_stream::limits::quota::Meter;
 use tradewind_stream::process::worker::{Cause, Worker};
 use tradewind_stream::session::buffer_pool::BUFFER_BYTES;
 use tradewind_stream::session::pump::{Broken, IdleLimits, IoContext};
+use tradewind_stream::traces;
 use tradewind_telemetry::limited;
 
 use super::body::Body;
@@ -269,7 +270,8 @@ impl Client<'_> {
             facts.flow = Some(service.flow_of(listener, destination).clone());
             facts.destination = Some(destination.clone());
         });
-        let wanted = Wanted { application: None, listener, destination, worker, source: *source };
+        let (source, trace) = (*source, traces::begin());
+        let wanted = Wanted { application: None, listener, destination, worker, source, trace };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),

@@ -29,6 +29,7 @@ mod reload;
 mod rotation;
 mod scans;
 mod stripe;
+mod traces;
 mod udp_associate;
 mod urgent;
 mod warm;

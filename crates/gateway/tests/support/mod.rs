@@ -319,6 +319,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         socks5_udp: None,
         jumpstart: None,
         access_log: None,
+        traces: None,
         control_share: tradewind_units::Ratio::ZERO,
         run_as: None,
     }

@@ -4,7 +4,7 @@
 //! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file
 //! or a collector: lines that do not fit are dropped and counted.
 
-mod record;
+pub(crate) mod record;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -24,6 +24,7 @@ use crate::clock::unix_now;
 use crate::counts::Outcome;
 
 pub(crate) use record::Follower;
+use record::SessionSink;
 pub use record::{Arm, Goes, Record, SessionFacts, count, note, recorded};
 
 /// Most bytes of lines that wait for an output. Chosen: some ten thousand sessions.
@@ -55,16 +56,6 @@ impl AccessLog {
         Ok(Some(Self { program, queue, one_in: config.one_in, ended: AtomicU64::new(0) }))
     }
 
-    /// Logs a session that is over. Of those that ended in order one in so many is logged.
-    fn tell(&self, record: &Record, outcome: Outcome) {
-        if self.leaves_out(outcome == Outcome::Ended) {
-            return;
-        }
-        if let Some(line) = record.to_line(self.program, unix_now(), outcome) {
-            let _counted = self.queue.put(line.to_string().as_bytes());
-        }
-    }
-
     /// Logs something else that is over, by `fields` beside the time and the program. If it ended
     /// in order one in so many is logged. Returns at once, true if there is a line.
     pub fn tell_fields(
@@ -90,6 +81,18 @@ impl AccessLog {
     /// Waits until the output has all lines, for a bounded time.
     pub fn flush(&self) {
         let _all_written = self.queue.flush(FLUSH_LIMIT);
+    }
+}
+
+impl SessionSink for AccessLog {
+    /// Logs a session that is over. Of those that ended in order one in so many is logged.
+    fn session_ended(&self, record: &Record, outcome: Outcome) {
+        if self.leaves_out(outcome == Outcome::Ended) {
+            return;
+        }
+        if let Some(line) = record.to_line(self.program, unix_now(), outcome) {
+            let _counted = self.queue.put(line.to_string().as_bytes());
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! The record of one session, which is filled for the access log while it is served.
+//! The record of one session, which is filled for the access log and traces while it is served.
 //!
 //! The code that serves a session notes facts; the task that serves the connection holds the record
-//! ([`note`]), so that the parts of a session need not pass it on to each other. Without an access
-//! log nothing is held or noted.
+//! ([`note`]), so that the parts of a session need not pass it on to each other. With neither
+//! access log nor traces nothing is held or noted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use tradewind_grant::{Destination, GrantId, PublicIdentity, Status};
-use tradewind_units::{FlowId, Timestamp};
+use tradewind_units::{Duration, FlowId, Ratio, Timestamp};
 
-use super::{AccessLog, in_words};
+use super::in_words;
 use crate::counts::Outcome;
 use crate::session::pump::Broken;
+use crate::traces::TraceFacts;
 
 tokio::task_local! {
     /// The record of the connection that the task serves.
@@ -62,7 +63,7 @@ pub enum Arm {
 }
 
 impl Arm {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Overlay => "overlay",
             Self::Control => "control",
@@ -70,12 +71,33 @@ impl Arm {
     }
 }
 
+/// An output of sessions that have ended.
+pub(crate) trait SessionSink: std::fmt::Debug + Send + Sync {
+    /// Takes a session that is over. Returns at once.
+    fn session_ended(&self, record: &Record, outcome: Outcome);
+}
+
+/// The outputs of a process's sessions.
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    sinks: Vec<Arc<dyn SessionSink>>,
+    /// The share of sessions that are traced.
+    traced: Ratio,
+}
+
+impl Sinks {
+    /// Creates the outputs, where a share of sessions is `traced`; `None` if there are none.
+    pub(crate) fn of(sinks: Vec<Arc<dyn SessionSink>>, traced: Ratio) -> Option<Arc<Self>> {
+        (!sinks.is_empty()).then(|| Arc::new(Self { sinks, traced }))
+    }
+}
+
 /// The record of one session.
 #[derive(Debug)]
 pub struct Record {
-    log: Arc<AccessLog>,
-    source: SocketAddr,
-    begun: Instant,
+    sinks: Arc<Sinks>,
+    pub(crate) source: SocketAddr,
+    pub(crate) begun: Instant,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
     /// The time of the first byte downstream, in microseconds from the beginning; 0 before.
@@ -112,8 +134,10 @@ pub struct SessionFacts {
     /// The arm that it belongs to, at gateways; none if it goes direct by plan, or if its route's
     /// first path is known to be down.
     pub arm: Option<Arm>,
+    /// The ids and dials of its trace.
+    pub trace: TraceFacts,
     /// The cause of its end, and the side.
-    cause: Option<String>,
+    pub(crate) cause: Option<String>,
     ended_by: Option<&'static str>,
     timeout: Option<&'static str>,
 }
@@ -122,6 +146,7 @@ impl SessionFacts {
     /// Notes why the path could not be opened.
     pub fn failed(&mut self, status: Status, message: &str) {
         self.cause = Some(message.to_owned());
+        self.trace.end_dial(Some((status, message)));
         let is_farther = matches!(
             status,
             Status::ConnectionRefused
@@ -155,33 +180,44 @@ impl SessionFacts {
     }
 }
 
+/// The side that ended a session, and the timeout if one did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) by: &'static str,
+    pub(crate) timeout: Option<&'static str>,
+}
+
 impl Record {
     /// Creates the record of a connection from `source`, which starts now.
-    pub(crate) fn new(log: &Arc<AccessLog>, source: SocketAddr) -> Arc<Self> {
+    pub(crate) fn new(sinks: &Arc<Sinks>, source: SocketAddr) -> Arc<Self> {
+        let trace = TraceFacts::new(sinks.traced);
         Arc::new(Self {
-            log: Arc::clone(log),
+            sinks: Arc::clone(sinks),
             source,
             begun: Instant::now(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             first_byte_us: AtomicU64::new(0),
             ended_first: AtomicU8::new(0),
-            facts: Mutex::default(),
+            facts: Mutex::new(SessionFacts { trace, ..SessionFacts::default() }),
         })
     }
 
     /// Creates the record of the next request on the same connection, which starts now.
     pub fn of_next_request(&self) -> Arc<Self> {
-        let next = Self::new(&self.log, self.source);
+        let next = Self::new(&self.sinks, self.source);
         let (client, user) = {
             let facts = self.facts();
             (facts.client, facts.user.clone())
         };
-        *next.facts() = SessionFacts { client, user, ..SessionFacts::default() };
+        {
+            let mut facts = next.facts();
+            (facts.client, facts.user) = (client, user);
+        }
         next
     }
 
-    fn facts(&self) -> MutexGuard<'_, SessionFacts> {
+    pub(crate) fn facts(&self) -> MutexGuard<'_, SessionFacts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,9 +236,20 @@ impl Record {
         }
     }
 
-    /// Logs that the session is over.
+    /// Tells the outputs that the session is over.
     pub fn finish(&self, outcome: Outcome) {
-        self.log.tell(self, outcome);
+        self.sinks.sinks.iter().for_each(|sink| sink.session_ended(self, outcome));
+    }
+
+    /// Returns the bytes given to the dialled side, and to the dialling side.
+    pub(crate) fn bytes(&self) -> [u64; 2] {
+        [self.bytes_up.load(Relaxed), self.bytes_down.load(Relaxed)]
+    }
+
+    /// Returns the time from its beginning to the first byte downstream, if there was one.
+    pub(crate) fn first_byte(&self) -> Option<Duration> {
+        let us = self.first_byte_us.load(Relaxed);
+        (us > 0).then(|| Duration::from_micros(us))
     }
 
     /// Returns the session's line; `None` if the connection had no session.
@@ -217,10 +264,9 @@ impl Record {
             (None, None) => return None,
             (destination, _) => destination.as_ref().map(ToString::to_string),
         };
-        let ended_first = self.ended_first.load(Relaxed);
-        let (ended_by, timeout) = ending(&facts, outcome, ended_first);
-        let first_byte_us = self.first_byte_us.load(Relaxed);
-        let first_byte_ms = (first_byte_us > 0).then_some(first_byte_us as f64 / 1000.0);
+        let ending = self.ending(&facts, outcome);
+        let [bytes_up, bytes_down] = self.bytes();
+        let ms = |span: Duration| span.as_micros() as f64 / 1000.0;
         fn text<T: ToString>(known: Option<&T>) -> Option<String> {
             known.map(T::to_string)
         }
@@ -228,6 +274,7 @@ impl Record {
             "time": in_words(now),
             "program": program,
             "kind": "session",
+            "trace_id": text(facts.trace.id().as_ref()),
             "flow": text(facts.flow.as_ref()),
             "grant": text(facts.grant.as_ref()),
             "gateway": text(facts.gateway.as_ref()),
@@ -239,13 +286,13 @@ impl Record {
             "destination": destination,
             "path": facts.path,
             "arm": facts.arm.map(Arm::name),
-            "bytes_up": self.bytes_up.load(Relaxed),
-            "bytes_down": self.bytes_down.load(Relaxed),
-            "duration_ms": self.begun.elapsed().as_micros() as f64 / 1000.0,
-            "first_byte_ms": first_byte_ms,
+            "bytes_up": bytes_up,
+            "bytes_down": bytes_down,
+            "duration_ms": ms(self.begun.elapsed()),
+            "first_byte_ms": self.first_byte().map(ms),
             "outcome": outcome.name(),
-            "ended_by": ended_by,
-            "timeout": timeout,
+            "ended_by": ending.by,
+            "timeout": ending.timeout,
             "cause": facts.cause,
         });
         if let Some(count) = facts.datagrams_to {
@@ -253,20 +300,18 @@ impl Record {
         }
         Some(line)
     }
-}
 
-/// Returns the side that ended a session, and the timeout if one did.
-fn ending(
-    facts: &SessionFacts,
-    outcome: Outcome,
-    ended_first: u8,
-) -> (&'static str, Option<&'static str>) {
-    let half_closed = ended_first != 0;
-    match outcome {
-        Outcome::Idle => ("self", Some(if half_closed { "half_closed" } else { "idle" })),
-        Outcome::Ended if ended_first == Goes::Down as u8 => ("downstream", None),
-        Outcome::Ended => ("upstream", None),
-        _ => (facts.ended_by.unwrap_or("self"), facts.timeout),
+    /// Returns the side that ended the session, and the timeout if one did.
+    pub(crate) fn ending(&self, facts: &SessionFacts, outcome: Outcome) -> Ending {
+        let ended_first = self.ended_first.load(Relaxed);
+        let half_closed = ended_first != 0;
+        let (by, timeout) = match outcome {
+            Outcome::Idle => ("self", Some(if half_closed { "half_closed" } else { "idle" })),
+            Outcome::Ended if ended_first == Goes::Down as u8 => ("downstream", None),
+            Outcome::Ended => ("upstream", None),
+            _ => (facts.ended_by.unwrap_or("self"), facts.timeout),
+        };
+        Ending { by, timeout }
     }
 }
 

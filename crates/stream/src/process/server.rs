@@ -14,14 +14,15 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tradewind_config::{AccessLogConfig, Limits};
-use tradewind_grant::{GrantError, Sighting};
+use tradewind_config::{AccessLogConfig, Limits, TracesConfig};
+use tradewind_grant::{GrantError, PublicIdentity, Sighting};
 use tradewind_net::systemd;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
 
 use crate::StreamError;
+use crate::access_log::record::{SessionSink, Sinks};
 use crate::access_log::{AccessLog, recorded};
 use crate::counts::Outcome;
 use crate::failure::{out_of_descriptors, plain};
@@ -35,6 +36,7 @@ use crate::process::shutdown::{Phase, Shutdown};
 use crate::process::upgrade::{Handover, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::process::worker::{Permit, SharedLimits, Worker};
 use crate::session::{Session, SessionSettings};
+use crate::traces::Traces;
 
 /// Pause after an accept that failed for want of descriptors, even with the reserve. Chosen: short
 /// against a handshake, long against a loop.
@@ -97,6 +99,10 @@ pub struct Setup<'a> {
     pub metrics: Option<SocketAddr>,
     /// The output of the access log.
     pub access_log: Option<&'a AccessLogConfig>,
+    /// The collector of traces.
+    pub traces: Option<&'a TracesConfig>,
+    /// The public identity of this process, which its traces name.
+    pub identity: Option<PublicIdentity>,
     /// Further host names that the metrics port answers to.
     pub metrics_hosts: &'a [String],
     /// Adds metrics and pages of its own to the metrics port.
@@ -113,6 +119,7 @@ pub struct Server {
     timeouts: LiveTimeouts,
     predecessor: Option<UnixStream>,
     access_log: Option<Arc<AccessLog>>,
+    traces: Option<Arc<Traces>>,
 }
 
 /// The state that one thread takes with it.
@@ -129,6 +136,8 @@ impl Server {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
         let access_log = AccessLog::open(setup.program, setup.access_log)?.map(Arc::new);
+        let identity = setup.identity.map(|identity| identity.to_string());
+        let traces = Traces::start(setup.program, identity, setup.traces)?.map(Arc::new);
         let Handover { mut inherited, mut passed } = handover;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
         let mut open = Vec::new();
@@ -146,7 +155,8 @@ impl Server {
         let listening = Listening { addresses: setup.addresses.len(), workers: count };
         let capacity = Capacity::find(listening);
         let most_sessions = capacity.sessions(setup.limits)?;
-        let limits = Arc::new(SharedLimits::new(setup.limits, most_sessions, access_log.clone()));
+        let sinks = sinks(setup, access_log.as_ref(), traces.as_ref());
+        let limits = Arc::new(SharedLimits::new(setup.limits, most_sessions, sinks));
         let mut benches = (0..count)
             .map(|_| WorkerContext::new(Arc::clone(&limits)))
             .collect::<Result<Vec<_>, _>>()?;
@@ -165,7 +175,11 @@ impl Server {
                         .map_err(|cause| TelemetryError::Listen { address, cause })?,
                 };
                 passed.add(name, &listener).map_err(StreamError::Runtime)?;
-                serve_telemetry(setup, listener, workers.clone(), &health)
+                let also = |registry: &Registry| {
+                    traces.iter().for_each(|traces| traces.register(registry));
+                    (setup.register)(registry);
+                };
+                serve_telemetry(setup, (listener, &also), workers.clone(), &health)
             })
             .transpose()?;
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
@@ -184,6 +198,7 @@ impl Server {
             timeouts,
             predecessor,
             access_log,
+            traces,
         })
     }
 
@@ -268,8 +283,21 @@ impl Server {
         }
         self.process_resources.give_up();
         self.access_log.iter().for_each(|log| log.flush());
+        self.traces.iter().for_each(|traces| traces.flush());
         result
     }
+}
+
+/// Returns the outputs of sessions.
+fn sinks(
+    setup: &Setup<'_>,
+    access_log: Option<&Arc<AccessLog>>,
+    traces: Option<&Arc<Traces>>,
+) -> Option<Arc<Sinks>> {
+    let access_log = access_log.map(|log| -> Arc<dyn SessionSink> { Arc::clone(log) as _ });
+    let traces = traces.map(|traces| -> Arc<dyn SessionSink> { Arc::clone(traces) as _ });
+    let share = setup.traces.map(|traces| traces.sample).unwrap_or_default();
+    Sinks::of(access_log.into_iter().chain(traces).collect(), share)
 }
 
 /// Ends the other workers at once when one of them panics: a process without it would accept
@@ -286,7 +314,7 @@ impl Drop for StopOnPanic<'_> {
 
 fn serve_telemetry(
     setup: &Setup<'_>,
-    listener: std::net::TcpListener,
+    (listener, register): (std::net::TcpListener, &dyn Fn(&Registry)),
     workers: Vec<Arc<Worker>>,
     health: &Health,
 ) -> Result<tradewind_telemetry::Server, StreamError> {
@@ -294,7 +322,7 @@ fn serve_telemetry(
     let registry = Registry::new(program, env!("CARGO_PKG_VERSION"));
     let collector = Box::new(CountsCollector { program, workers });
     registry.register(|inner| inner.register_collector(collector));
-    (setup.register)(&registry);
+    register(&registry);
     let (hosts, health) = (setup.metrics_hosts, health.clone());
     let serve = || tradewind_telemetry::serve_on(listener, hosts, registry, health);
     Ok(sandbox::as_reader(serve)??)

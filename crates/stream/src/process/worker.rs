@@ -13,7 +13,8 @@ use tradewind_telemetry::LogLimit;
 use tradewind_units::eviction::Holder;
 use tradewind_units::{Source, Timestamp};
 
-use crate::access_log::{AccessLog, Record};
+use crate::access_log::Record;
+use crate::access_log::record::Sinks;
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::limits::admission::{Admission, NotAdmitted, Stage};
 use crate::limits::memory::Memory;
@@ -49,8 +50,8 @@ pub(crate) struct SharedLimits {
     /// The sources that have a share each.
     sources: Arc<Members<Source>>,
     bound_sources: Live<BoundSources>,
-    /// The log of sessions that have ended.
-    access_log: Option<Arc<AccessLog>>,
+    /// The outputs of sessions that have ended.
+    sinks: Option<Arc<Sinks>>,
     lines: LogLimit<Cause>,
 }
 
@@ -81,11 +82,7 @@ pub enum Cause {
 
 impl SharedLimits {
     /// Creates the limits of a process with at most `most_sessions` sessions.
-    pub(crate) fn new(
-        limits: &Limits,
-        most_sessions: usize,
-        access_log: Option<Arc<AccessLog>>,
-    ) -> Self {
+    pub(crate) fn new(limits: &Limits, most_sessions: usize, sinks: Option<Arc<Sinks>>) -> Self {
         let memory = OnceLock::new();
         if let Some(limit) = limits.memory {
             let _first = memory.set(Memory::new(limit, most_sessions));
@@ -96,7 +93,7 @@ impl SharedLimits {
             memory,
             sources: Members::new(limits.each_source),
             bound_sources: Live::new(BoundSources::of(limits)),
-            access_log,
+            sinks,
             lines: LogLimit::new(),
         }
     }
@@ -182,7 +179,7 @@ impl Worker {
             gateway: None,
             task: None,
             authorization: None,
-            record: self.limits.access_log.as_ref().map(|log| Record::new(log, peer)),
+            record: self.limits.sinks.as_ref().map(|sinks| Record::new(sinks, peer)),
             outcome: Outcome::Cut,
         }
     }
@@ -272,7 +269,7 @@ pub struct Permit {
     task: Option<AbortHandle>,
     /// Its entry among the authorized sessions, at relays.
     authorization: Option<Authorization>,
-    /// Its record for the access log; absent without one.
+    /// Its record for the access log and traces; absent without either.
     record: Option<Arc<Record>>,
     outcome: Outcome,
 }
@@ -363,7 +360,7 @@ impl Permit {
         rates.into_iter().flatten().collect()
     }
 
-    /// Returns its record for the access log.
+    /// Returns its record for the access log and traces.
     pub const fn record(&self) -> Option<&Arc<Record>> {
         self.record.as_ref()
     }
