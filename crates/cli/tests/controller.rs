@@ -175,6 +175,30 @@ fn plans_are_asked_about_and_bills_imported() {
     controller.end();
 }
 
+/// A rate once measured is not measured again by whoever measures round trips alone.
+#[test]
+fn history_of_imports_has_each_figure_once() {
+    let mut controller = Controller::start("import-history");
+    let files = &controller.files;
+    let now = declared(files);
+    for (unix_ms, rtt_ms, mbps) in
+        [(now - 30_000, "30", "250"), (now - 20_000, "33", ""), (now - 10_000, "", "200")]
+    {
+        let row = format!("office,plant,{unix_ms},{rtt_ms},{mbps}");
+        files.write("one.csv", format!("src,dst,unix_ms,rtt_ms,mbps\n{row}\n"));
+        files.prints("measure import one.csv --format csv");
+    }
+    let history = files.json("measure office plant -o json");
+    let figures = |once: &Value| {
+        let age_s = (now as f64 - once["unix_ms"].as_f64().unwrap()) / 1000.0;
+        (age_s, once["rtt_min_ms"].as_f64().unwrap(), once["rate_mbps"].as_f64())
+    };
+    let figures: Vec<_> = history["measured"].as_array().unwrap().iter().map(figures).collect();
+    assert_eq!(figures, [(30.0, 30.0, Some(250.0)), (20.0, 33.0, None), (10.0, 33.0, Some(200.0))]);
+    assert!(files.prints("measure office").contains("200"), "and the newest of each are known");
+    controller.end();
+}
+
 #[test]
 fn measurements_of_others_are_imported_and_come_back() {
     let mut controller = Controller::start("import");

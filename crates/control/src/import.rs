@@ -1,5 +1,5 @@
 //! Measurements that others made, taken in by their own time: the newest of a leg counts as one of
-//! ours of that age, older ones are kept for the history.
+//! ours of that age. The history has all, as they were made.
 
 use std::collections::BTreeSet;
 
@@ -84,8 +84,8 @@ fn take(draft: &mut Draft, one: &Imported) -> Result<(), String> {
     let has_new_rtt = one.rtt.is_some()
         && measured <= Some(unix_ms)
         && !(measured == Some(unix_ms) && known.as_ref().is_some_and(is_known));
+    draft.push(Record::OldMeasurement(imported.clone()));
     if !has_new_rate && !has_new_rtt {
-        draft.push(Record::OldMeasurement(imported));
         return Ok(());
     }
     let mut leg = imported;

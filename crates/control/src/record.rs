@@ -99,7 +99,9 @@ pub enum Record {
     },
     /// The newest measurement of a leg, by its ends; its time is that of the round-trip time.
     Measurement(LegMeasurement),
-    /// A measurement that is older than the newest of its leg, for the history alone.
+    /// A measurement as it was made elsewhere, for the history alone: the [`Record::Measurement`]
+    /// right behind it, if there is one, has figures of other times as well, and no entry of its
+    /// own in the history.
     OldMeasurement(LegMeasurement),
     /// The last rate test of a leg, by its ends.
     RateTest(RateTest),

@@ -192,7 +192,16 @@ impl Store {
         let stored = (|| {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            kept().try_for_each(|record| put(&transaction, unix_ms, record))?;
+            let mut before = None;
+            for record in kept() {
+                put(&transaction, record)?;
+                if let Record::Measurement(leg) | Record::OldMeasurement(leg) = record
+                    && !is_of_history(before, record)
+                {
+                    put_measured(&transaction, unix_ms, leg)?;
+                }
+                before = Some(record);
+            }
             transaction.commit()
         })();
         stored.map_err(|error| StoreError::of(file, &error))
@@ -414,7 +423,7 @@ fn sum_of_entry(entry: &AuditEntry) -> i64 {
 }
 
 /// Stores one record.
-fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Result<()> {
+fn put(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
     let (kind, key) = kind_and_key(record);
     match record {
         Record::Audit(entry) => {
@@ -428,8 +437,7 @@ fn put(connection: &Connection, unix_ms: u64, record: &Record) -> rusqlite::Resu
         | Record::TenantRemoved { .. }
         | Record::LearnedForgotten { .. }
         | Record::ProxiesRemoved { .. } => return remove(connection, kind, &key),
-        Record::Measurement(leg) => put_measured(connection, unix_ms, leg)?,
-        Record::OldMeasurement(leg) => return put_measured(connection, unix_ms, leg),
+        Record::OldMeasurement(_) => return Ok(()),
         _ => {}
     }
     let body = serde_json::to_string(record)
@@ -462,6 +470,16 @@ fn remove(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<()
                   FROM records WHERE kind = 'packet-flow')";
     connection.prepare_cached(remove)?.execute([])?;
     Ok(())
+}
+
+/// Returns whether the record `before` a measurement has it as it was made.
+fn is_of_history(before: Option<&Record>, measurement: &Record) -> bool {
+    match (before, measurement) {
+        (Some(Record::OldMeasurement(made)), Record::Measurement(leg)) => {
+            (&made.source, &made.destination) == (&leg.source, &leg.destination)
+        }
+        _ => false,
+    }
 }
 
 /// Adds a measurement to the history, by the time when it was made: ours is made when it is stored.
