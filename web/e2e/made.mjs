@@ -166,6 +166,7 @@ function answers() {
       control_share: 0.05,
       window_max: 100,
       has_probes: false,
+      is_shared: false,
     },
   };
   const planned = flows.map((flow) => ({

@@ -14,11 +14,11 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::learner::{
-    JumpArm, JumpTally, LAST_WINDOW_CLASS, LearnedWindow, LearnerReport, MOST_DESTINATIONS,
-    WINDOW_CLASS, WindowCount,
+    self as control, JumpArm, JumpTally, LAST_WINDOW_CLASS, LearnedWindow, LearnerReport,
+    MOST_DESTINATIONS, WINDOW_CLASS, WindowCount,
 };
 use tradewind_control::message::{Document, LEARNERS_FOLDER, Process, learner_socket};
-use tradewind_jumpstart_daemon::{Request, ask};
+use tradewind_jumpstart_daemon::{Request, SharedWindow, ask};
 use tradewind_net::privileges::DEFAULT_USER;
 use tradewind_net::processes::Running;
 use tradewind_units::{Duration, Segments};
@@ -28,6 +28,8 @@ use crate::sessions::account_of;
 
 /// Time between two looks. Chosen: that of two reports.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Time for which learners use windows of other hosts once they were told. Chosen: six reports.
+const SHARED_FOR: Duration = Duration::from_secs(30);
 /// Bits of a process's number on Linux, at most.
 const PROCESS_BITS: u32 = 22;
 
@@ -41,6 +43,10 @@ struct Known {
     /// The folder of their sockets, and the processes with the reasons why they have none.
     wanted: (PathBuf, BTreeMap<String, Option<String>>),
     reports: Vec<LearnerReport>,
+    /// Windows of other hosts that the learners are still to be told.
+    shared: Option<Vec<SharedWindow>>,
+    /// True if there were some the last time.
+    is_sharing: bool,
 }
 
 impl Learners {
@@ -67,10 +73,25 @@ impl Learners {
         lock(&self.0).wanted = (data, wanted.collect());
     }
 
+    /// Has the learners told the windows that other hosts of the site have learned, none above
+    /// `most` segments; once there are none any more, that as well.
+    pub fn share(&self, windows: &[control::SharedWindow], most: u32) {
+        let window = |it: &control::SharedWindow| {
+            let window_segments = Segments::new(it.window_segments.min(most)).ok()?;
+            Some(SharedWindow { destination: it.destination, window_segments })
+        };
+        let windows: Vec<_> = windows.iter().filter_map(window).take(MOST_DESTINATIONS).collect();
+        let mut known = lock(&self.0);
+        if known.is_sharing || !windows.is_empty() {
+            known.is_sharing = !windows.is_empty();
+            known.shared = Some(windows);
+        }
+    }
+
     /// Returns what they said last.
     #[must_use]
     pub fn reports(&self) -> Vec<LearnerReport> {
-        let Known { wanted: (_, wanted), reports } = &*lock(&self.0);
+        let Known { wanted: (_, wanted), reports, .. } = &*lock(&self.0);
         reports.iter().filter(|report| wanted.contains_key(&report.process)).cloned().collect()
     }
 
@@ -100,6 +121,9 @@ fn look(known: &Weak<Mutex<Known>>) {
     loop {
         let Some(shared) = known.upgrade() else { return };
         let (data, wanted) = lock(&shared).wanted.clone();
+        if let Some(windows) = lock(&shared).shared.take() {
+            tell(&data, &wanted, &windows);
+        }
         let reports = wanted.into_iter().filter_map(|(process, why)| match why {
             Some(why) => Some(without_answer(process, why)),
             None => asked(&data, process),
@@ -109,6 +133,15 @@ fn look(known: &Weak<Mutex<Known>>) {
         lock(&shared).reports = reports;
         drop(shared);
         thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Tells all learners that have started the windows of other hosts.
+fn tell(data: &Path, wanted: &BTreeMap<String, Option<String>>, windows: &[SharedWindow]) {
+    for (process, _) in wanted.iter().filter(|(_, why)| why.is_none()) {
+        let request = Request::Share { windows: windows.to_vec(), lasts_s: SHARED_FOR };
+        // One that does not answer is told after the next report, and forgets the others by itself.
+        let _silent = ask(&data.join(learner_socket(process)), &request);
     }
 }
 
@@ -386,23 +419,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn learner_is_asked_at_its_socket() {
-        let folder = Folder::new("asked");
-        let silent = asked(&folder.0, "relay".to_owned()).unwrap();
-        assert!(silent.why.is_some() && silent.through == "none", "{silent:?}");
+    /// Answers one request at the socket of a relay's learner; returns the request.
+    fn answers_once(folder: &Folder) -> thread::JoinHandle<String> {
         fs::create_dir(folder.0.join(LEARNERS_FOLDER)).unwrap();
         let listener = UnixListener::bind(folder.0.join(learner_socket("relay"))).unwrap();
-        let learner = thread::spawn(move || {
+        thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut line = String::new();
             BufReader::new(&stream).read_line(&mut line).unwrap();
             writeln!(stream, "{}", answer(&[40])).unwrap();
             line
-        });
+        })
+    }
+
+    #[test]
+    fn learner_is_asked_at_its_socket() {
+        let folder = Folder::new("asked");
+        let silent = asked(&folder.0, "relay".to_owned()).unwrap();
+        assert!(silent.why.is_some() && silent.through == "none", "{silent:?}");
+        let learner = answers_once(&folder);
         let report = asked(&folder.0, "relay".to_owned()).unwrap();
         assert!(learner.join().unwrap().contains("status"));
         assert_eq!((report.why, report.destinations.len()), (None, 1));
+    }
+
+    #[test]
+    fn learners_are_told_windows_of_other_hosts_within_the_ceiling() {
+        let folder = Folder::new("told");
+        let learner = answers_once(&folder);
+        let learners = Learners(Arc::default());
+        let shared = |window_segments| control::SharedWindow {
+            destination: "10.0.0.1/32".parse().unwrap(),
+            window_segments,
+        };
+        let told = || lock(&learners.0).shared.take();
+        learners.share(&[], 50);
+        assert_eq!(told(), None, "nobody shares");
+        learners.share(&[shared(0), shared(40), shared(60)], 50);
+        let windows = told().unwrap();
+        let segments = |it: &SharedWindow| it.window_segments.as_u32();
+        assert_eq!(windows.iter().map(segments).collect::<Vec<_>>(), [40, 50]);
+        let wanted = [("relay".to_owned(), None), ("gateway".to_owned(), Some("no".to_owned()))];
+        tell(&folder.0, &BTreeMap::from(wanted), &windows);
+        let request = Request::parse(&learner.join().unwrap()).unwrap();
+        assert_eq!(request, Request::Share { windows, lasts_s: SHARED_FOR });
+        // Once that nobody shares any more.
+        learners.share(&[], 50);
+        assert_eq!(told(), Some(Vec::new()));
+        learners.share(&[], 50);
+        assert_eq!(told(), None);
+        // More than any controller tells, and windows that are forbidden.
+        learners.share(&vec![shared(40); 200], 50);
+        assert_eq!(told().unwrap().len(), MOST_DESTINATIONS);
+        learners.share(&[shared(40)], 0);
+        assert_eq!(told(), Some(Vec::new()));
     }
 
     #[test]

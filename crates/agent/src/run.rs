@@ -486,6 +486,8 @@ impl Agent {
                 for result in self.results.drain(..sent) {
                     self.sources.probes.forget(result.id);
                 }
+                let most = self.ceiling().map_or(0, |ceiling| ceiling.initial_window);
+                self.sources.learners.share(&answer.shared, most);
                 self.start(answer.probes);
             }
             Err(error) => {

@@ -86,6 +86,9 @@ pub struct JumpstartRequest {
     /// True to time transfers between the hosts each hour, with learned windows and without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_probes: Option<bool>,
+    /// True to have the hosts of a site use each other's windows where they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_shared: Option<bool>,
 }
 
 impl SettingsRequest {

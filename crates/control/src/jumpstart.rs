@@ -36,7 +36,7 @@ pub(crate) fn changed(
     state: &State,
     request: &JumpstartRequest,
 ) -> Result<JumpstartSettings, Refusal> {
-    let JumpstartRequest { is_on, hosts, sites, control_share, window_max, has_probes } = request;
+    let JumpstartRequest { is_on, hosts, sites, control_share, window_max, .. } = request;
     let trusted = || state.hosts.values().filter(|host| host.is_trusted);
     let names: BTreeSet<&HostId> = trusted().map(|host| &host.id).collect();
     if let Some(host) = hosts.iter().flatten().find(|host| !names.contains(host)) {
@@ -62,7 +62,8 @@ pub(crate) fn changed(
         sites: sites.clone().unwrap_or_else(|| known.sites.clone()),
         control_share: control_share.unwrap_or(known.control_share),
         window_max: window_max.unwrap_or(known.window_max),
-        has_probes: has_probes.unwrap_or(known.has_probes),
+        has_probes: request.has_probes.unwrap_or(known.has_probes),
+        is_shared: request.is_shared.unwrap_or(known.is_shared),
     })
 }
 

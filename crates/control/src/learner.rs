@@ -42,10 +42,19 @@ pub struct LearnedWindow {
     pub destination: IpNet,
     /// The initial window, in segments.
     pub window_segments: u32,
-    /// Connections of the last round that had any.
+    /// Connections of the last round that had any; 0 where others of the site have shared it.
     pub samples: u32,
     /// True if connections start with it now; false where it is held back, refused or only shown.
     pub is_in_force: bool,
+}
+
+/// The window that the hosts of a site have learned of one destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedWindow {
+    /// The destination, a prefix.
+    pub destination: IpNet,
+    /// The initial window, in segments.
+    pub window_segments: u32,
 }
 
 /// The destinations whose windows are in one class of a histogram.

@@ -108,6 +108,7 @@ mod rollout;
 pub mod schedule;
 mod sessions;
 pub mod settings;
+mod sharing;
 mod staleness;
 pub mod state;
 mod take_back;

@@ -30,7 +30,7 @@ use tradewind_units::{Duration, HostId, SiteId};
 pub use self::sessions::{Arm, FlowHour, LearnedHour, RelayTally, SessionBatch, SessionTally};
 use crate::bounds::Bounds;
 use crate::invite::InviteSecret;
-use crate::learner::LearnerReport;
+use crate::learner::{LearnerReport, SharedWindow};
 use crate::record::Role;
 use crate::transfer_times::TransferTime;
 
@@ -334,6 +334,9 @@ pub struct ReportAnswer {
     pub schema_version: u32,
     /// Probes to run now, at most one rate test among them.
     pub probes: Vec<Probe>,
+    /// Windows that the other hosts of its site have learned.
+    #[serde(default)]
+    pub shared: Vec<SharedWindow>,
 }
 
 /// A probe to run.

@@ -21,8 +21,8 @@ use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::State;
 use crate::transfers::DayTransfers;
 use crate::{
-    learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, take_back,
-    transfers, usage,
+    learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, sharing,
+    take_back, transfers, usage,
 };
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
@@ -88,8 +88,9 @@ pub(crate) fn report(
     let probes = probings.iter().filter_map(|probing| probing.probe.clone());
     let probes = probes.map(|(probe, _)| probe).collect();
     records.extend(probings.into_iter().map(Record::Probing));
-    let answer = Answer::Reported(ReportAnswer { schema_version: SCHEMA_VERSION, probes });
-    Ok(Decision { records, answer })
+    let shared = sharing::windows(state, now, host);
+    let answer = ReportAnswer { schema_version: SCHEMA_VERSION, probes, shared };
+    Ok(Decision { records, answer: Answer::Reported(answer) })
 }
 
 /// Returns the status of a process with texts that a terminal can show.

@@ -88,6 +88,9 @@ pub struct JumpstartSettings {
     /// True to time transfers between the hosts each hour, with learned windows and without.
     #[serde(default)]
     pub has_probes: bool,
+    /// True to have the hosts of a site use each other's windows where they have none.
+    #[serde(default)]
+    pub is_shared: bool,
 }
 
 impl JumpstartSettings {
@@ -112,7 +115,8 @@ impl fmt::Display for JumpstartSettings {
             f,
             "on for {names}: windows up to {most} segments, {share:.1} % of connections as control"
         )?;
-        f.write_str(if self.has_probes { ", hourly probes" } else { "" })
+        f.write_str(if self.has_probes { ", hourly probes" } else { "" })?;
+        f.write_str(if self.is_shared { ", shared within sites" } else { "" })
     }
 }
 
@@ -127,6 +131,7 @@ impl Default for JumpstartSettings {
             control_share: Ratio::new(0.05).expect("a share"),
             window_max: Segments::new(100).expect("a window"),
             has_probes: false,
+            is_shared: false,
         }
     }
 }
@@ -144,7 +149,9 @@ mod tests {
             "on for all hosts: windows up to 100 segments, 5.0 % of connections as control";
         assert_eq!(settings.to_string(), expected);
         settings.has_probes = true;
-        assert_eq!(settings.to_string(), format!("{expected}, hourly probes"));
+        settings.is_shared = true;
+        let expected = format!("{expected}, hourly probes, shared within sites");
+        assert_eq!(settings.to_string(), expected);
         settings.hosts.insert("office-1".parse().unwrap());
         settings.sites.insert("gcp:us-east4".parse().unwrap());
         assert!(settings.to_string().starts_with("on for office-1, gcp:us-east4: "));

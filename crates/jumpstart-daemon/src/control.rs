@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tradewind_jumpstart::{Order, prefix};
 use tradewind_net::private_directory::{PrivateDirectory, check_place_of};
-use tradewind_units::Duration;
 use tradewind_units::time::as_seconds;
+use tradewind_units::{Duration, Segments};
 
 use crate::DaemonError;
 
@@ -27,8 +27,8 @@ use crate::DaemonError;
 const REQUEST_TIMEOUT: Wait = Wait::from_millis(500);
 /// Timeout of a client: a round over many connections may be under way.
 const REPLY_TIMEOUT: Wait = Wait::from_secs(10);
-/// Longest request, in bytes.
-const LONGEST: u64 = 4096;
+/// Longest request, in bytes. Chosen: a hundred shared windows.
+const LONGEST: u64 = 16 * 1024;
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,14 @@ pub enum Request {
     },
     /// A command to read the kill switch now.
     Switch {},
+    /// Windows that other hosts have learned, instead of those before.
+    Share {
+        /// The windows.
+        windows: Vec<SharedWindow>,
+        /// The time for which they count.
+        #[serde(with = "as_seconds")]
+        lasts_s: Duration,
+    },
     /// A hint from outside.
     Hint {
         /// The destinations that it covers.
@@ -60,6 +68,16 @@ pub enum Request {
         #[serde(with = "as_seconds")]
         lasts_s: Duration,
     },
+}
+
+/// A window that other hosts have learned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedWindow {
+    /// The destination.
+    #[serde(deserialize_with = "prefix::one")]
+    pub destination: IpNet,
+    /// The window.
+    pub window_segments: Segments,
 }
 
 impl Request {
@@ -253,6 +271,17 @@ pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, DaemonEr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hundred_windows_of_the_longest_prefixes_are_one_request() {
+        let destination = "1111:2222:3333:4444:5555:6666:7777:8888/128".parse().unwrap();
+        let window = SharedWindow { destination, window_segments: Segments::new(65_535).unwrap() };
+        let windows = vec![window; 100];
+        let request = Request::Share { windows, lasts_s: Duration::from_secs(30) };
+        let (mut client, daemon) = UnixStream::pair().unwrap();
+        writeln!(client, "{}", serde_json::to_string(&request).unwrap()).unwrap();
+        assert_eq!(read(&daemon).unwrap(), Ok(request));
+    }
 
     #[test]
     fn control_socket_stays_with_its_successor() {

@@ -414,6 +414,11 @@ impl Daemon {
                      {error}"
                 ) }),
             },
+            Request::Share { windows, lasts_s } => {
+                let windows = windows.iter().map(|it| (it.destination, it.window_segments));
+                self.learner.share(windows, now + *lasts_s);
+                json!({ "schema_version": 1, "shared": true })
+            }
             Request::Hint { within, order, lasts_s } => {
                 let hint = Hint { within: *within, order: *order, until: now + *lasts_s };
                 self.learner.hint(hint);

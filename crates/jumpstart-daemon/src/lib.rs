@@ -39,7 +39,7 @@ pub mod observe;
 mod receive;
 pub mod switch;
 
-pub use control::{Request, ask};
+pub use control::{Request, SharedWindow, ask};
 pub use daemon::Daemon;
 pub use embedded::Embedded;
 pub use error::DaemonError;

@@ -29,6 +29,8 @@ pub(crate) struct Group {
     pub(crate) mss: f64,
     pub(crate) lost: u32,
     pub(crate) clean: u32,
+    /// The window that other hosts have learned, and the time until which it counts.
+    pub(crate) shared: Option<(Segments, Timestamp)>,
     /// True if a rate-limited connection showed that the path still carries its limit.
     pub(crate) confirmed: bool,
 }
@@ -95,6 +97,8 @@ pub(crate) struct Destination {
     pub(crate) window: Segments,
     pub(crate) pacing: Option<Bandwidth>,
     pub(crate) expires: Timestamp,
+    /// True while the value is one of other hosts, because no connection of this one shows any.
+    pub(crate) is_shared: bool,
     renewed: bool,
     /// The last change that was issued.
     given: Option<(Segments, Option<Bandwidth>)>,
@@ -111,7 +115,10 @@ pub(crate) struct Destination {
 impl Destination {
     /// Creates a destination from its first round; `None` when that shows nothing.
     pub(crate) fn new(config: &Config, now: Timestamp, group: &Group) -> Option<Self> {
-        group.windows.combined(config.combine)?;
+        let is_shared = group.windows.count() == 0;
+        if is_shared && group.shared.is_none() {
+            return None;
+        }
         let mut new = Self {
             windows: Remembered::default(),
             rates: Remembered::default(),
@@ -125,6 +132,7 @@ impl Destination {
             window: config.window_min,
             pacing: None,
             expires: now,
+            is_shared,
             renewed: false,
             given: None,
             in_force: false,
@@ -150,8 +158,20 @@ impl Destination {
         if group.confirmed {
             (self.expires, self.renewed) = (now + config.ttl, true);
         }
-        let Some(average) = group.windows.combined(config.combine) else { return };
+        let (average, expires) = match (group.windows.combined(config.combine), group.shared) {
+            (Some(average), _) => (average, now + config.ttl),
+            (None, Some((window, until))) if self.is_shared || self.expires <= now => {
+                (window.as_u32().into(), until)
+            }
+            (None, _) => return,
+        };
         let before = self.windows.value;
+        let is_shared = group.windows.count() == 0;
+        if is_shared || self.is_shared {
+            // Others' windows are no history of this host's.
+            self.windows = Remembered::default();
+        }
+        self.is_shared = is_shared;
         let fell = self.windows.update(config, average);
         let value = self.windows.value.unwrap_or(average);
         let (min, max) = (config.window_min.as_u32().into(), config.window_max.as_u32().into());
@@ -163,7 +183,7 @@ impl Destination {
         self.rtt = group.rtt.or(self.rtt);
         self.mss = if group.mss > 0.0 { group.mss } else { self.mss };
         (self.samples, self.average) = (group.windows.count(), average);
-        (self.expires, self.renewed) = (now + config.ttl, true);
+        (self.expires, self.renewed) = (expires, true);
         if self.reason != Reason::FirstFlightLost || group.lost == 0 {
             self.reason = match before {
                 _ if fell => Reason::FellAtOnce,

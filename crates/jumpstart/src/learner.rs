@@ -11,6 +11,8 @@
 //! this final value is stored" `[RT III-B]`. A window far above the upper bound therefore does not
 //! linger.
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -18,6 +20,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
 
+use self::shared::SharedWindows;
 use crate::arms::{Arm, Arms};
 use crate::config::{Config, Control, Mode};
 use crate::connections::{Begun, Connections};
@@ -116,6 +119,7 @@ pub struct Learner {
     connections: Connections,
     reports_each: bool,
     hints: Vec<Hint>,
+    shared: SharedWindows,
     refused: u64,
 }
 
@@ -131,6 +135,7 @@ impl Learner {
             connections: Connections::default(),
             reports_each: false,
             hints: Vec::new(),
+            shared: SharedWindows::default(),
             refused: 0,
         }
     }
@@ -228,6 +233,7 @@ impl Learner {
     /// interval, after [`Learner::observe`] was called for every open connection.
     pub fn decide(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
+        self.observe_shared(now);
         for (prefix, group) in std::mem::take(&mut self.observed) {
             self.learn(now, prefix, &group, &mut changes);
         }
@@ -312,6 +318,7 @@ impl Learner {
     /// Forgets what was learned of all destinations inside `within`, or of all; returns the
     /// removals.
     pub fn flush(&mut self, within: Option<IpNet>) -> Vec<Change> {
+        self.shared.forget(within.as_ref());
         let mut changes = Vec::new();
         self.destinations.retain(|prefix, destination| {
             let keep = within.is_some_and(|within| !within.contains(prefix));

@@ -55,9 +55,11 @@ describe('jump-start', () => {
       control_share: 0.05,
       window_max: 100,
       has_probes: false,
+      is_shared: false,
     };
     expect(sentence(settings)).toBe('On for all hosts: windows up to 100 segments.');
     expect(sentence({ ...settings, hosts: ['a-1'], sites: ['b'] })).toContain('On for a-1, b:');
+    expect(sentence({ ...settings, is_shared: true })).toContain('segments, shared within sites.');
     expect(sentence({ ...settings, is_on: false })).toMatch(/^Off/);
   });
 

@@ -39,7 +39,8 @@ export function sentence(settings: JumpstartSettings): string {
   if (!settings.is_on) return 'Off: all hosts start connections by default.';
   const names = [...settings.hosts, ...settings.sites];
   const of = names.length === 0 ? 'all hosts' : names.join(', ');
-  return `On for ${of}: windows up to ${settings.window_max} segments.`;
+  const shared = settings.is_shared ? ', shared within sites' : '';
+  return `On for ${of}: windows up to ${settings.window_max} segments${shared}.`;
 }
 
 /** Returns how many times faster connections with learned windows are, with the interval. */

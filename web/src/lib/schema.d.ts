@@ -2900,6 +2900,8 @@ export interface components {
             hosts?: string[] | null;
             /** @description True to turn it on for the hosts below, false to turn it off for all. */
             is_on?: boolean | null;
+            /** @description True to have the hosts of a site use each other's windows where they have none. */
+            is_shared?: boolean | null;
             /** @description The sites and regions whose hosts do as well. */
             sites?: string[] | null;
             /**
@@ -2926,6 +2928,11 @@ export interface components {
             hosts: string[];
             /** @description True if the hosts below learn; else none does. */
             is_on: boolean;
+            /**
+             * @description True to have the hosts of a site use each other's windows where they have none.
+             * @default false
+             */
+            is_shared: boolean;
             /** @description The sites and regions whose hosts do as well. */
             sites: string[];
             /**
@@ -3008,7 +3015,7 @@ export interface components {
             is_in_force: boolean;
             /**
              * Format: uint32
-             * @description Connections of the last round that had any.
+             * @description Connections of the last round that had any; 0 where others of the site have shared it.
              */
             samples: number;
             /**

@@ -46,6 +46,11 @@ pub(crate) struct OnArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     probes: Option<bool>,
+    /// Have the hosts of a site use each other's windows for destinations of which they have
+    /// learned nothing; `--share-in-site=false` ends that, and it stays as before when absent
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    share_in_site: Option<bool>,
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
@@ -75,14 +80,15 @@ pub(crate) struct ShowArgs {
 pub(super) fn run(command: OverlayCommand) -> Outcome {
     match command {
         OverlayCommand::On(args) => {
-            let OnArgs { hosts, sites, control_share, window_max, probes, .. } = args;
+            let OnArgs { hosts, sites, control_share, window_max, .. } = args;
             let request = JumpstartRequest {
                 is_on: Some(true),
                 hosts: Some(BTreeSet::from_iter(hosts)),
                 sites: Some(BTreeSet::from_iter(sites)),
                 control_share,
                 window_max,
-                has_probes: probes,
+                has_probes: args.probes,
+                is_shared: args.share_in_site,
             };
             change(request, &args.controller, &args.output)?;
         }
@@ -218,7 +224,10 @@ fn show_windows(host: &HostJumpstart) -> anyhow::Result<()> {
             host.host.to_string(),
             known.destination.to_string(),
             known.window_segments.to_string(),
-            known.samples.to_string(),
+            match known.samples {
+                0 => "of its site".to_owned(),
+                samples => samples.to_string(),
+            },
             if known.is_in_force { "yes" } else { "no" }.to_owned(),
         ]
     };

@@ -187,7 +187,7 @@ pub(crate) async fn answer(
                 return lost;
             }
             let probes = std::mem::take(&mut said.probes);
-            json(&ReportAnswer { schema_version: SCHEMA_VERSION, probes })
+            json(&ReportAnswer { schema_version: SCHEMA_VERSION, probes, shared: Vec::new() })
         }
     }
 }

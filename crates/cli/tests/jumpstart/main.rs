@@ -17,6 +17,8 @@ mod service;
 mod sockops;
 mod world;
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use common::ended;
@@ -79,6 +81,23 @@ fn killed_daemons_routes_are_swept_at_the_next_start() {
     let mut daemon = world.daemon(&[]);
     until("the sweep", || world.ours().is_empty());
     assert_eq!(world.routes(&[]), before, "others' routes are as they were");
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn windows_of_other_hosts_are_used_until_nobody_confirms_them() {
+    let Some(world) = World::new("jumpstart-shared") else { return };
+    let mut daemon = world.daemon(&[]);
+    let windows = r#"[{"destination":"10.1.0.2/32","window_segments":40}]"#;
+    let request = format!(r#"{{"share":{{"windows":{windows},"lasts_s":10}}}}"#);
+    until("the daemon listens", || {
+        let told = UnixStream::connect(world.directory.join("jumpstart.sock"));
+        told.is_ok_and(|mut told| writeln!(told, "{request}").is_ok())
+    });
+    until("a route", || world.ours().contains("10.1.0.2 dev wa"));
+    assert_eq!(world.initial_window(), 40);
+    until("the end of what was shared", || world.ours().is_empty());
+    assert_eq!(world.initial_window(), 10);
     assert_eq!(daemon.terminate(), Some(0));
 }
 

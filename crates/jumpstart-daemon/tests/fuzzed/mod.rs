@@ -44,6 +44,10 @@ fn carry_out(learner: &mut Learner, now: Timestamp, request: Request) {
         Request::Hint { within, order, lasts_s } => {
             learner.hint(Hint { within, order, until: now + lasts_s });
         }
+        Request::Share { windows, lasts_s } => {
+            let windows = windows.into_iter().map(|it| (it.destination, it.window_segments));
+            learner.share(windows, now + lasts_s);
+        }
         Request::Status {} | Request::Switch {} => {}
     }
 }
