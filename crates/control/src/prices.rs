@@ -38,9 +38,11 @@ pub(crate) fn relay_type(terms: &Terms, id: &RelayTypeId) -> Result<RelayType, R
         return Ok(standard);
     }
     let Some(vm) = CATALOGUE.vm_type(id.as_str()) else {
-        let close = CATALOGUE.vm_types().map(|vm| vm.id.as_str()).collect::<Vec<_>>().join("`, `");
-        let problem = format!("no relay type `{id}`; expected `standard` or one of `{close}`");
-        return Err(Refusal::Invalid(problem));
+        let close = CATALOGUE.did_you_mean_machine(id.as_str());
+        return Err(Refusal::Invalid(format!(
+            "no relay type `{id}`: expected `standard`, a type of your terms, or a machine of the \
+             catalogue such as `gcp:e2-medium`{close}"
+        )));
     };
     Ok(RelayType {
         id: id.clone(),
@@ -135,4 +137,22 @@ pub(crate) fn traffic(state: &State, tally: &SessionTally) -> Vec<Money> {
             + cost(terms, *from, region_at(at.checked_sub(1)), tally.bytes_down)
     };
     regions.iter().enumerate().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_type_names_the_near_one_in_a_line() {
+        let refusal = |id: &str| {
+            let id = RelayTypeId::new(id).unwrap();
+            relay_type(&Terms::default(), &id).unwrap_err().to_string()
+        };
+        let near = refusal("gcp:e2-medum");
+        assert!(near.ends_with("; did you mean `gcp:e2-medium`?"), "{near}");
+        let far = refusal("rack");
+        assert!(far.starts_with("no relay type `rack`: expected `standard`, "), "{far}");
+        assert!(near.len().max(far.len()) < 200, "{near} {far}");
+    }
 }

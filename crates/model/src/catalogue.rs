@@ -281,13 +281,13 @@ impl Catalogue {
     /// some cloud; nothing where none is.
     #[must_use]
     pub fn did_you_mean(&self, name: &str) -> String {
-        let ids = || self.regions().map(|region| region.id.as_str());
-        let in_a_cloud = ids().find(|id| id.split_once(':').is_some_and(|(_, own)| own == name));
-        let mistakes = |id: &&str| strsim::damerau_levenshtein(id, name);
-        // Names are short; what is long is none.
-        let close = || ids().filter(|_| name.len() < 64).min_by_key(mistakes);
-        let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
-        close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
+        meant(self.regions.keys().map(RegionId::as_str), name)
+    }
+
+    /// Returns the same of machine types.
+    #[must_use]
+    pub fn did_you_mean_machine(&self, name: &str) -> String {
+        meant(self.vms.keys().map(String::as_str), name)
     }
 
     /// Returns all machine types, by id.
@@ -353,6 +353,17 @@ impl Catalogue {
     }
 }
 
+/// Returns `; did you mean ...?` with the id that is nearly `name`, or is so in some cloud.
+fn meant<'a>(ids: impl Iterator<Item = &'a str> + Clone, name: &str) -> String {
+    let is_so = |id: &&str| id.split_once(':').is_some_and(|(_, own)| own == name);
+    let mistakes = |id: &&str| strsim::damerau_levenshtein(id, name);
+    // Names are short; what is long is none.
+    let close = || ids.clone().filter(|_| name.len() < 64).min_by_key(mistakes);
+    let in_a_cloud = ids.clone().find(is_so);
+    let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
+    close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,6 +385,67 @@ mod tests {
             assert!(count >= least, "{cloud}: {count}");
             assert!(catalogue.vm_types().any(|vm| vm.id.starts_with(cloud)), "{cloud}");
         }
+    }
+
+    #[test]
+    fn every_machine_has_source_date_and_possible_figures() {
+        let catalogue = Catalogue::builtin();
+        let clouds: BTreeSet<&str> = catalogue.regions().map(|region| region.id.cloud()).collect();
+        for vm in catalogue.vm_types() {
+            let VmType { id, source, dated, .. } = vm;
+            let (cloud, name) = id.split_once(':').unwrap();
+            assert!(clouds.contains(cloud) && !name.is_empty(), "{id}");
+            assert!(source.len() > 20, "{id}: {source}");
+            let (year, month) = dated.split_once('-').unwrap();
+            assert!((2015..=2026).contains(&year.parse().unwrap()), "{id}: {dated}");
+            assert!((1..=12).contains(&month.parse().unwrap()), "{id}: {dated}");
+            let caps = [Some(vm.egress_cap), Some(vm.ingress_cap), vm.per_connection_cap];
+            let is_cap = |cap: &Bandwidth| (500.0..=100_000.0).contains(&cap.as_mbps());
+            assert!(caps.iter().flatten().all(is_cap), "{id}");
+            assert!(vm.per_connection_cap.is_none_or(|cap| cap <= vm.egress_cap), "{id}");
+            assert!((0.01..10.0).contains(&vm.usd_per_hour.as_usd()), "{id}");
+        }
+    }
+
+    /// Returns the series of Azure that a machine is of, and its number of processors.
+    fn azure_size(vm: &VmType) -> Option<(&str, u32)> {
+        let name = vm.id.strip_prefix("azure:Standard_D")?;
+        let (number, series) = name.split_at(name.find(|letter: char| !letter.is_ascii_digit())?);
+        Some((series, number.parse().ok()?))
+    }
+
+    #[test]
+    fn larger_machines_of_a_series_cost_and_carry_no_less() {
+        let catalogue = Catalogue::builtin();
+        let mut series: BTreeMap<&str, BTreeMap<u32, &VmType>> = BTreeMap::new();
+        for vm in catalogue.vm_types() {
+            let Some((name, size)) = azure_size(vm) else { continue };
+            series.entry(name).or_default().insert(size, vm);
+        }
+        assert!(series.values().filter(|sizes| sizes.len() > 1).count() > 10);
+        for sizes in series.values() {
+            let sizes: Vec<_> = sizes.iter().collect();
+            for pair in sizes.windows(2) {
+                let [(few, small), (many, large)] = pair else { unreachable!("pairs") };
+                assert!(small.egress_cap <= large.egress_cap, "{} {}", small.id, large.id);
+                assert!(small.ingress_cap <= large.ingress_cap, "{} {}", small.id, large.id);
+                // Each processor of a series costs the same, as rounded.
+                let each = |vm: &VmType, size: u32| vm.usd_per_hour.as_usd() / f64::from(size);
+                let ratio = each(small, **few) / each(large, **many);
+                assert!((0.99..1.01).contains(&ratio), "{} {}", small.id, large.id);
+            }
+        }
+    }
+
+    #[test]
+    fn machine_of_nearly_this_name_is_named() {
+        let catalogue = Catalogue::builtin();
+        let meant = |name| catalogue.did_you_mean_machine(name);
+        assert_eq!(meant("gcp:e2-medum"), "; did you mean `gcp:e2-medium`?");
+        assert_eq!(meant("c5n.large"), "; did you mean `aws:c5n.large`?");
+        assert_eq!(meant("azure:Standard_D32ps_v"), "; did you mean `azure:Standard_D32ps_v5`?");
+        assert_eq!(meant("rack"), "");
+        assert_eq!(meant(&"x".repeat(1000)), "");
     }
 
     #[test]

@@ -140,6 +140,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "a second host `x`",
     ),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nvm = 'vax'", "line 5", "no machine type `vax`"),
+    (
+        "[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nvm = 'e2-medium'",
+        "line 5",
+        "did you mean `gcp:e2-medium`?",
+    ),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\ncap = 'soft'", "line 5", "unknown variant `soft`"),
     ("[[site]]\nid = 'a'\n[[host]]\nsite = 'a'\nmtu = '9 B'", "line 5", "576 to 65535 bytes"),
     ("[[site]]\nid = 'a'\nwindow = '2 GiB'", "line 3", "at most 1 GiB, not `2.147 GB`"),

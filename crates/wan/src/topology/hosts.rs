@@ -8,7 +8,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration, HostId};
 
 use super::{
     CapFlavour, Host, Route, Site, SiteIndex, TopologyError, limits,
-    resolve::{Names, Source, room, some_of},
+    resolve::{Names, Source, room},
     text::{File, HostSection, Limit, RouteSection},
 };
 
@@ -170,9 +170,9 @@ impl<'a> Layers<'a> {
         let Some(spanned) = &section.vm else { return Ok(None) };
         let found = self.catalogue.vm_type(spanned.get_ref());
         found.map(Some).ok_or_else(|| {
-            let known: Vec<_> = self.catalogue.vm_types().map(|vm| vm.id.as_str()).collect();
-            let known = some_of(known.into_iter());
-            let problem = format!("no machine type `{}`; known are {known}", spanned.get_ref());
+            let name = spanned.get_ref();
+            let close = self.catalogue.did_you_mean_machine(name);
+            let problem = format!("no machine type `{name}` in the catalogue{close}");
             self.names.source.refuse_at(spanned, problem)
         })
     }
