@@ -36,7 +36,7 @@ pub struct HostDefaults {
     pub sudo: Option<bool>,
     /// The type of relays.
     pub relay_type: Option<RelayTypeId>,
-    /// The ceiling.
+    /// The file of the ceiling.
     pub ceiling: Option<PathBuf>,
     /// The command that starts the agent.
     pub start: Option<String>,
@@ -75,8 +75,9 @@ pub struct HostConfig {
     /// The address at which neighbours reach it, if it is not where the controller sees it.
     #[schemars(with = "Option<std::net::IpAddr>")]
     pub address: Option<IpAddr>,
-    /// The file with the most that a controller may ask of it, relative to this file; when absent,
-    /// its role, and all public addresses without mail.
+    /// The file that becomes the host's `ceiling.toml`, the most that a controller may ask of it
+    /// (docs/how-to/agent.md), relative to this file. When absent, the ceiling that the host has
+    /// stays; one without gets its role at its join, and all public addresses at all ports but 25.
     pub ceiling: Option<PathBuf>,
     /// The command that starts the agent in the background, for hosts without systemd: a line for
     /// `sh`, which root runs.

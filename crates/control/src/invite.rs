@@ -4,6 +4,7 @@
 //! dials, and holds a secret that the controller keeps as a hash. It works once, for as long as
 //! it lasts; the same host may use it again with the same key.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -80,6 +81,12 @@ impl TryFrom<String> for InviteSecret {
 /// The hash of an invite's secret; it identifies the invite.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InviteHash(String);
+
+impl Borrow<str> for InviteHash {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for InviteHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -42,7 +42,8 @@ use crate::store;
 use crate::testing::TestFolder;
 use crate::view::{
     Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
-    InviteRequest, Measurements, PlanView, SettingsRequest, SettingsView, Status, StatusProblem,
+    InviteRequest, InviteView, Measurements, PlanView, SettingsRequest, SettingsView, Status,
+    StatusProblem,
 };
 use crate::{Client, ClientError};
 
@@ -204,6 +205,17 @@ fn host_joins_gets_its_document_and_reports() {
     // Again by the same host, as after a lost answer; never by another one.
     assert_eq!(agent.join(&invite).0, StatusCode::OK);
     assert_eq!(Agent::new(2, &running).join(&invite).0, StatusCode::FORBIDDEN);
+    // The controller tells who has used it, by a name that is not its secret.
+    let request = InviteRequest { role: gateway(), ttl_ms: 1000 };
+    let other: InviteAnswer = running.client().post("/v1/invites", &request).unwrap();
+    let used_by = |id: &str| {
+        let view: InviteView = running.client().get(&format!("/v1/invites/{id}")).unwrap();
+        view.host
+    };
+    assert_eq!(used_by(&invite.secret.hash().to_string()), Some(joined.host.clone()));
+    assert_eq!(used_by(&other.id), None);
+    let secret = format!("/v1/invites/{}", String::from(invite.secret));
+    assert!(running.client().get::<InviteView>(&secret).is_err());
 
     let flow: FlowView = running.client().put("/v1/flows/backup", &flow()).unwrap();
     assert_eq!(flow.flow.listen, "127.0.0.1:15000".parse().unwrap());

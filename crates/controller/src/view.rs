@@ -58,8 +58,24 @@ pub struct InviteRequest {
 pub struct InviteAnswer {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
+    /// Its name, by which the controller tells who has used it: no secret.
+    #[serde(default)]
+    pub id: String,
     /// Its text.
     pub invite: String,
+}
+
+/// What became of an invite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InviteView {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The role of the host that it is for.
+    pub role: Role,
+    /// Time after which it is refused, in milliseconds since the Unix epoch.
+    pub expires_unix_ms: u64,
+    /// The host that has joined by it; null if none has.
+    pub host: Option<HostId>,
 }
 
 /// All hosts.

@@ -761,6 +761,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/invites/{invite}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What became of an invite */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    invite: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["InviteView"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jumpstart": {
         parameters: {
             query?: never;
@@ -2846,6 +2893,11 @@ export interface components {
         };
         /** @description An invite. */
         InviteAnswer: {
+            /**
+             * @description Its name, by which the controller tells who has used it: no secret.
+             * @default
+             */
+            id: string;
             /** @description Its text. */
             invite: string;
             /**
@@ -2863,6 +2915,27 @@ export interface components {
              * @description Time for which the invite lasts, in milliseconds: up to 31 days.
              */
             ttl_ms: number;
+        };
+        /** @description What became of an invite. */
+        InviteView: {
+            /**
+             * Format: uint64
+             * @description Time after which it is refused, in milliseconds since the Unix epoch.
+             */
+            expires_unix_ms: number;
+            /**
+             * name
+             * @description The host that has joined by it; null if none has.
+             * @example host-1
+             */
+            host: string | null;
+            /** @description The role of the host that it is for. */
+            role: components["schemas"]["Role"];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
         };
         /** @description The start of connections. It is an arm of a comparison. */
         JumpArm: "jumped" | "control";

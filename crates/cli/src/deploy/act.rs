@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tradewind_config::{HostConfig, OwnService};
-use tradewind_control::record::Role;
 use tradewind_controller::Client;
-use tradewind_controller::view::{HostState, HostView, Hosts, InviteAnswer, InviteRequest};
+use tradewind_controller::view::{
+    HostState, HostView, Hosts, InviteAnswer, InviteRequest, InviteView,
+};
 use tradewind_units::{Duration, HostId};
 
 use super::failure::{Failure, Reason};
@@ -129,35 +130,27 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Hands an invite over on standard input: arguments are seen by all. A host is believed only
-    /// that it is one that the controller did not know before.
+    /// Hands an invite over on standard input: arguments are seen by all. What the host says of its
+    /// name counts for nothing: the controller tells who has used the invite.
     fn join(&self, wanted: &Wanted) -> Result<(), Failure> {
-        let before = self.hosts()?;
         let request = InviteRequest { role: wanted.role.clone(), ttl_ms: INVITE_MS };
         let answer: InviteAnswer = self.client.post("/v1/invites", &request)?;
         let line = format!("{}\n", answer.invite);
         let script = scripts::join(self.host.address);
         let done = self.on_host(&script, &Input::Text(&line), Reason::ControllerUnreachable);
-        // When the connection broke, its folder tells.
-        let said = done
-            .clone()
-            .or_else(|_| self.on_host(&scripts::joined(), &Input::Nothing, Reason::Failed));
-        let now = self.hosts().map_err(|failure| {
+        let used = self.client.get::<InviteView>(&format!("/v1/invites/{}", answer.id));
+        let used = used.map_err(|error| {
+            let failure = Failure::from(error);
             let detail = format!("{}; it may have joined: `tradewind hosts`", failure.detail);
             Failure::new(failure.reason, detail)
         })?;
-        let newcomers = newcomers(&before, &now, &wanted.role);
-        let name = said.ok().as_deref().and_then(joined_as);
-        if let Some(name) = name.filter(|name| newcomers.contains(name)) {
+        if let Some(name) = used.host {
             self.tell(format_args!("joined as {name}"));
             *self.joined.borrow_mut() = Some(name);
             return done.map(drop);
         }
-        let unproven = Failure::new(Reason::JoinRefused, "it names no host that has just joined");
-        let failure = done.err().unwrap_or(unproven);
-        let Some(new) = newcomers.first() else { return Err(failure) };
-        let detail = format!("{}; if it is the new host `{new}`, revoke that", failure.detail);
-        Err(Failure::new(failure.reason, detail))
+        let unused = || Failure::new(Reason::JoinRefused, "no host has used its invite");
+        Err(done.err().unwrap_or_else(unused))
     }
 
     fn hosts(&self) -> Result<Vec<HostView>, Failure> {
@@ -271,18 +264,6 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Returns the hosts that have joined with a role since `before`.
-fn newcomers(before: &[HostView], now: &[HostView], role: &Role) -> Vec<HostId> {
-    let is_new = |host: &&HostView| before.iter().all(|old| old.id != host.id);
-    let new = now.iter().filter(is_new).filter(|host| host.role == *role);
-    new.map(|host| host.id.clone()).collect()
-}
-
-/// Returns the name that a host says it has joined as.
-fn joined_as(said: &str) -> Option<HostId> {
-    said.lines().find_map(|line| line.strip_prefix("joined as "))?.trim().parse().ok()
-}
-
 /// Returns what `tradewind doctor -o json` found, in one line. A greeting may stand before it.
 fn doctor_words(found: &str) -> String {
     let report = found.find('{').and_then(|at| found.get(at..));
@@ -314,26 +295,5 @@ mod tests {
         assert_eq!(doctor_words(found), expected);
         assert_eq!(doctor_words(&format!("Welcome!\n{found}")), expected);
         assert!(doctor_words("Welcome!").contains("nothing that can be read"));
-    }
-
-    #[test]
-    fn host_is_believed_only_that_it_is_new() {
-        let host = |id: &str, site: &str| -> HostView {
-            let role = Role::Gateway { site: site.parse().unwrap() };
-            let mut host = serde_json::json!({
-                "id": id, "address": "192.0.2.7", "state": "well", "processes": [],
-                "identity": tradewind_grant::IdentityKey::from_entropy([1; 32]).public(),
-            });
-            let place = serde_json::to_value(role).unwrap();
-            host.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
-            serde_json::from_value(host).unwrap()
-        };
-        let before = [host("office-1", "office")];
-        let now = [&before[..], &[host("office-2", "office"), host("home-1", "home")]].concat();
-        let role = Role::Gateway { site: "office".parse().unwrap() };
-        let new = newcomers(&before, &now, &role);
-        assert_eq!(new, ["office-2".parse::<HostId>().unwrap()]);
-        assert_eq!(joined_as("Welcome\njoined as office-2\n").as_ref(), new.first());
-        assert_eq!(joined_as("joined as \n"), None);
     }
 }

@@ -230,12 +230,7 @@ pub(super) fn set_ceiling(digest: &str) -> String {
     format!("{COMMON}keep_ceiling\nwrite_ceiling {digest}\n")
 }
 
-/// Returns the script that prints the name at the controller that the host has joined.
-pub(super) fn joined() -> String {
-    format!("{COMMON}sed -n 's/^host = \"\\(.*\\)\"$/joined as \\1/p' $home/controller.toml\n")
-}
-
-/// Returns the script that joins by the invite on standard input, and prints the host's name.
+/// Returns the script that joins by the invite on standard input.
 pub(super) fn join(address: Option<std::net::IpAddr>) -> String {
     let address = address.map(|address| format!(" --address {address}")).unwrap_or_default();
     // Exit code 2 is the program's word for a refusal.
@@ -367,7 +362,7 @@ mod tests {
         let service = OwnService { start: "a 'b' &".to_owned(), stop: "c".to_owned() };
         let address = "192.0.2.1".parse().ok();
         let mut all = vec![observe(), copy("abc"), doctor(), set_ceiling("abc"), leave()];
-        all.extend([keep(), keep_ceiling(), take_lock(), free_lock(), joined()]);
+        all.extend([keep(), keep_ceiling(), take_lock(), free_lock()]);
         all.extend([join(address), join(None), put_back(true), put_back(false)]);
         all.push(put_ceiling_back());
         all.extend([install(Form::Debian), install(Form::Program), remove(true), remove(false)]);

@@ -31,11 +31,20 @@ pub(super) async fn invite(State(shared): State<Shared>, request: Request) -> An
     let ttl = Duration::from_millis(ttl_ms);
     let event = Event::Invite { role, ttl, controller: shared.advertise };
     match shared.engine.handle(event).await? {
-        Answer::Invite(invite) => {
-            answer::ok(&InviteAnswer { schema_version: SCHEMA_VERSION, invite: invite.to_string() })
-        }
+        Answer::Invite(invite) => answer::ok(&InviteAnswer {
+            schema_version: SCHEMA_VERSION,
+            id: invite.secret.hash().to_string(),
+            invite: invite.to_string(),
+        }),
         other => Err(answer::unexpected(&other)),
     }
+}
+
+pub(super) async fn show_invite(
+    State(shared): State<Shared>,
+    Path(invite): Path<String>,
+) -> Answered {
+    answer::ok(&shared.engine.read(move |controller| show::invite(controller, &invite)).await?)
 }
 
 pub(super) async fn hosts(State(shared): State<Shared>) -> Answered {

@@ -20,9 +20,23 @@ use crate::engine::millis;
 use crate::host_state::host_state;
 use crate::links::Links;
 use crate::view::{
-    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, Jumpstart, LearnedView, PlanView,
-    SCHEMA_VERSION, SettingsView, Status, StatusProblem, Usage,
+    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, InviteView, Jumpstart,
+    LearnedView, PlanView, SCHEMA_VERSION, SettingsView, Status, StatusProblem, Usage,
 };
+
+/// Returns what became of the invite of this name.
+pub(super) fn invite(controller: &Controller, id: &str) -> Result<InviteView, Refusal> {
+    let state = controller.state();
+    let none = || Refusal::NotFound("there is no such invite".to_owned());
+    let invite = state.invites.get(id).ok_or_else(none)?;
+    let host = invite.used_by.and_then(|identity| state.host_of(&identity));
+    Ok(InviteView {
+        schema_version: SCHEMA_VERSION,
+        role: invite.role.clone(),
+        expires_unix_ms: invite.expires_unix_ms,
+        host: host.map(|host| host.id.clone()),
+    })
+}
 
 pub(super) fn hosts(controller: &Controller, links: &Links) -> Hosts {
     let now_ms = millis(unix_now());

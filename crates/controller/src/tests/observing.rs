@@ -12,7 +12,9 @@ use super::{Agent, Running, flow, gateway};
 use crate::Client;
 use crate::changes::Kind;
 use crate::testing::TestFolder;
-use crate::view::{Change, FlowView, HostState, Hosts, Places, Status, Usage};
+use crate::view::{
+    Change, FlowView, HostState, Hosts, InviteAnswer, InviteRequest, Places, Status, Usage,
+};
 
 /// A listener for events.
 struct Listener(std::io::BufReader<std::net::TcpStream>);
@@ -172,6 +174,8 @@ pub(super) fn demand_is_declared(client: &Client, view: &FlowView) {
 pub(super) fn answers_are_as_documented(running: &Running) {
     let client = running.client_of(running.folder.reader().unwrap());
     let document: Value = client.get("/v1/openapi.json").unwrap();
+    let request = InviteRequest { role: gateway(), ttl_ms: 1000 };
+    let invite: InviteAnswer = running.client().post("/v1/invites", &request).unwrap();
     let mut checked = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
         let Some(schema) = item["get"]["responses"]["200"]["content"].get("application/json")
@@ -182,7 +186,8 @@ pub(super) fn answers_are_as_documented(running: &Running) {
             .replace("flows/{id}", "flows/backup")
             .replace("{number}", "newest")
             .replace("{from}", "office")
-            .replace("{to}", "192.0.2.7");
+            .replace("{to}", "192.0.2.7")
+            .replace("{invite}", &invite.id);
         let answer: Value = client.get(&asked).unwrap();
         check(&document, &schema["schema"], &answer);
         let unlike = serde_json::json!({ "schema_version": "one", "openapi": 3 });
@@ -191,7 +196,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 20);
+    assert_eq!(checked, 21);
     let request = serde_json::to_value(flow()).unwrap();
     let put = &document["paths"]["/v1/flows/{id}"]["put"];
     check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);
