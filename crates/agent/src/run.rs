@@ -463,7 +463,7 @@ impl Agent {
             sessions: self.sources.sessions.batch(),
             passive: self.sources.passive.observer().report(),
             learners: self.sources.learners.reports(),
-            bounds: self.ceiling().ok().and_then(|ceiling| ceiling.bounds(self.is_used_up)),
+            bounds: self.bounds(),
         }
     }
 

@@ -93,6 +93,11 @@ impl Spent {
         self.tests = self.tests.saturating_add(sent.as_u64());
     }
 
+    /// Returns what was sent, if anybody knows.
+    pub(crate) fn known(&self) -> Option<Bytes> {
+        (!self.is_unknown).then(|| self.sent())
+    }
+
     /// Returns what was sent; as many as can be if nobody knows.
     pub(crate) fn sent(&self) -> Bytes {
         if self.is_unknown {
@@ -159,9 +164,9 @@ mod tests {
         for _ in 0..MOST_SILENT {
             spent.count("relay", Counted::default());
         }
-        assert_eq!(spent.sent().as_u64(), u64::MAX);
+        assert_eq!((spent.sent().as_u64(), spent.known()), (u64::MAX, None));
         spent.turn(4 * DAY_MS);
-        assert_eq!(spent.sent().as_u64(), 0);
+        assert_eq!(spent.known(), Some(Bytes::ZERO));
     }
 
     #[test]

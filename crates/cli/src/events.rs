@@ -14,7 +14,7 @@ use tradewind_stream::clock::unix_now;
 use tradewind_units::Duration;
 
 use crate::controller::access::{ControllerArgs, TableArgs};
-use crate::output::{self, BadFile, Outcome, TableFormat, table};
+use crate::output::{self, Outcome, TableFormat, csv, table};
 
 /// The pause before a controller that is away is tried again. Chosen: people see no difference.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 pub(crate) struct EventsArgs {
     /// Go on: tell of new entries of the audit log, and of which kinds of things change, as they
-    /// happen; one JSON object a line with `-o json`
+    /// happen; one JSON object a line with `-o json`, entries alone with `-o csv`
     #[arg(short, long)]
     follow: bool,
     /// Number of entries to show
@@ -61,15 +61,7 @@ fn time(unix_ms: u64) -> String {
 
 /// Tells of events until the reader of standard output has enough, or the controller refuses.
 fn follow(controller: &ControllerArgs, form: TableFormat) -> Outcome {
-    let is_json = match form {
-        TableFormat::Table => false,
-        TableFormat::Json => true,
-        TableFormat::Csv => {
-            let problem = "--follow -o csv: expected table or json: a table has an end";
-            return Err(BadFile(problem.to_owned()).into());
-        }
-    };
-    let mut told = Told { is_json, newest: None };
+    let mut told = Told { form, newest: None };
     let mut is_away = false;
     loop {
         // The address and the token are read anew: a controller may have moved meanwhile.
@@ -99,7 +91,7 @@ fn follow(controller: &ControllerArgs, form: TableFormat) -> Outcome {
 
 /// That which has been told so far.
 struct Told {
-    is_json: bool,
+    form: TableFormat,
     /// The number of the newest entry of the audit log.
     newest: Option<u64>,
 }
@@ -129,7 +121,10 @@ impl Told {
     /// Tells of entries that are new; of none at the start. Returns false if nobody reads.
     fn tell_entries(&mut self, audit: &Audit) -> anyhow::Result<bool> {
         let newest = audit.entries.first().map_or(0, |entry| entry.number);
-        let Some(before) = self.newest.replace(newest) else { return Ok(true) };
+        let Some(before) = self.newest.replace(newest) else {
+            let has_heading = self.form == TableFormat::Csv;
+            return if has_heading { output::put(COLUMNS.join(",")) } else { Ok(true) };
+        };
         if newest < before {
             output::complain("the controller has an older audit log now: it was restored");
             return Ok(true);
@@ -148,7 +143,8 @@ impl Told {
     /// Tells which kinds have changed, beside the audit log. Returns false if nobody reads.
     fn tell_change(&self, change: &Change) -> anyhow::Result<bool> {
         let kinds: Vec<&Kind> = change.kinds.iter().filter(|kind| **kind != Kind::Audit).collect();
-        if kinds.is_empty() {
+        // A table of entries has no place for them.
+        if kinds.is_empty() || self.form == TableFormat::Csv {
             return Ok(true);
         }
         let now_ms = unix_now().as_nanos() / 1_000_000;
@@ -166,8 +162,10 @@ impl Told {
         value: &impl Serialize,
         line: impl FnOnce() -> String,
     ) -> anyhow::Result<bool> {
-        if !self.is_json {
-            return output::put(line());
+        match self.form {
+            TableFormat::Table => return output::put(line()),
+            TableFormat::Csv => return output::put(csv::row(&COLUMNS, value)?),
+            TableFormat::Json => {}
         }
         let mut object = json!({ "schema_version": SCHEMA_VERSION, "event": event });
         if let (Some(object), Ok(serde_json::Value::Object(fields))) =

@@ -17,13 +17,19 @@ pub(crate) struct HostsArgs {
     #[arg(long, value_enum)]
     role: Option<RoleName>,
     #[command(flatten)]
+    shown: RelaysArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RelaysArgs {
+    #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
     output: TableArgs,
 }
 
 /// The columns of hosts as CSV.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "id",
     "role",
     "region",
@@ -41,6 +47,7 @@ const COLUMNS: [&str; 17] = [
     "bounds.rate",
     "bounds.spend.usd_per_day",
     "bounds.spend.is_used_up",
+    "bounds.spend.used_usd",
 ];
 
 #[derive(clap::Subcommand)]
@@ -73,8 +80,16 @@ pub(crate) fn run(command: &HostCommand) -> Outcome {
 }
 
 pub(crate) fn list(args: &HostsArgs) -> Outcome {
+    list_of(&args.shown, args.role)
+}
+
+pub(crate) fn relays(args: &RelaysArgs) -> Outcome {
+    list_of(args, Some(RoleName::Relay))
+}
+
+fn list_of(args: &RelaysArgs, role: Option<RoleName>) -> Outcome {
     let mut hosts: Hosts = args.controller.client()?.get("/v1/hosts")?;
-    hosts.hosts.retain(|host| args.role.is_none_or(|role| role == RoleName::of(&host.role)));
+    hosts.hosts.retain(|host| role.is_none_or(|role| role == RoleName::of(&host.role)));
     args.output.print(&hosts, &COLUMNS, &hosts.hosts, show)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -117,8 +132,12 @@ fn show(hosts: &Hosts) -> anyhow::Result<()> {
 fn bounds(bounds: &Bounds) -> String {
     let rate = bounds.rate.map(|rate| rate.to_string());
     let spend = bounds.spend.map(|spend| {
-        let state = if spend.is_used_up { ", used up" } else { "" };
-        format!("{} a day{state}", spend.usd_per_day)
+        let used = match spend.used_usd {
+            _ if spend.is_used_up => ", used up".to_owned(),
+            Some(used) => format!(", {used} used"),
+            None => String::new(),
+        };
+        format!("{} a day{used}", spend.usd_per_day)
     });
     rate.into_iter().chain(spend).collect::<Vec<_>>().join("; ")
 }

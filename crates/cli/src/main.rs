@@ -129,6 +129,8 @@ enum Command {
     Deploy(deploy::DeployArgs),
     /// Show the hosts of an overlay
     Hosts(hosts::HostsArgs),
+    /// Show the relays of an overlay: the hosts of that role
+    Relays(hosts::RelaysArgs),
     /// Take a host out of service, back into it, or revoke it
     #[command(subcommand)]
     Host(hosts::HostCommand),
@@ -239,6 +241,7 @@ fn main() -> ExitCode {
         Command::Invite(args) => invite::run(&args),
         Command::Deploy(args) => deploy::run(&args),
         Command::Hosts(args) => hosts::list(&args),
+        Command::Relays(args) => hosts::relays(&args),
         Command::Host(command) => hosts::run(&command),
         Command::Flows(args) => flow::list(&args),
         Command::Packets(args) => packet_flows::list(&args),

@@ -5,7 +5,7 @@ use tradewind_controller::view::Status;
 use tradewind_stream::clock::unix_now;
 
 use crate::budget::sentence;
-use crate::controller::access::{ControllerArgs, OutputArgs};
+use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, CHECK_FAILED, Outcome};
 
 #[derive(clap::Args)]
@@ -13,12 +13,15 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    output: TableArgs,
 }
+
+/// The columns of the problems as CSV: none of them, and all is well.
+const COLUMNS: [&str; 2] = ["what", "remedy"];
 
 pub(crate) fn run(args: &StatusArgs) -> Outcome {
     let status: Status = args.controller.client()?.get("/v1/status")?;
-    args.output.print(&status, show)?;
+    args.output.print(&status, &COLUMNS, &status.problems, show)?;
     let is_well = status.problems.is_empty();
     Ok(if is_well { std::process::ExitCode::SUCCESS } else { CHECK_FAILED.into() })
 }

@@ -93,6 +93,31 @@ fn declared(files: &Files) -> u128 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
 }
 
+/// The answers that are tables and tell of no problem.
+const TABLES: [&str; 8] =
+    ["flows", "hosts", "relays", "gain", "cost", "events", "measure", "why-not backup"];
+
+#[test]
+fn reader_who_has_enough_is_no_failure() {
+    let mut controller = Controller::start("closed-pipe");
+    let files = &controller.files;
+    declared(files);
+    let all = TABLES.map(|answer| (answer, 0)).into_iter().chain([("status", 3)]);
+    for (answer, code) in all {
+        for form in ["table", "json", "csv"] {
+            let mut process = command(&format!("{answer} -o {form}"), &files.0);
+            let process = process.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut process = process.spawn().unwrap();
+            // As `| head -1`, but sooner than it.
+            drop(process.stdout.take());
+            let output = process.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{answer} -o {form}: {output:?}");
+            assert!(output.stderr.is_empty(), "{answer} -o {form}: {output:?}");
+        }
+    }
+    controller.end();
+}
+
 #[test]
 fn tables_are_there_for_programs_and_narrow_for_people() {
     let mut controller = Controller::start("forms");
@@ -103,10 +128,10 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
     assert_eq!(flows, ["backup,office,192.0.2.7:443,plant,127.0.0.1:15000,200 GB,1,,,"]);
     csv(
         files,
-        "hosts --role relay",
+        "relays",
         "id,role,region,relay_type,site,address,identity,state,seen_unix_ms,applied.epoch,\
          applied.version,refused.reason,agent_version,sessions,bounds.rate,\
-         bounds.spend.usd_per_day,bounds.spend.is_used_up",
+         bounds.spend.usd_per_day,bounds.spend.is_used_up,bounds.spend.used_usd",
     );
     csv(files, "why-not backup", "hosts,reason,why,seconds,usd_per_day");
     let heading = "date,of,name,bytes,estimated_usd,metered_usd,billed_usd";
@@ -120,12 +145,15 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
                 speedup.value,speedup.low,speedup.high,speedup_predicted,seconds_saved.value,\
                 seconds_saved.low,seconds_saved.high,cost,usd_per_second_saved";
     assert!(csv(files, "gain", gain).is_empty());
-    for answer in ["status", "explain backup", "budget"] {
+    let status = command("status -o csv", &files.0).output().unwrap();
+    assert_eq!(status.status.code(), Some(3), "with its problem");
+    let problem = "what,remedy\nflow backup has no gateway at office,`tradewind invite";
+    assert!(common::text(&status.stdout).starts_with(problem), "{status:?}");
+    for answer in ["explain backup", "budget"] {
         let expected = "invalid value 'csv' for '--output <OUTPUT>'";
         files.refuses_with(&format!("{answer} -o csv"), 2, expected);
     }
-    files.refuses_with("events --follow -o csv", 2, "--follow -o csv: expected table or json");
-    for answer in ["flows", "hosts", "gain", "cost", "events", "measure", "why-not backup"] {
+    for answer in TABLES {
         assert_eq!(files.json(&format!("{answer} -o json"))["schema_version"], 1, "{answer}");
         for (key, value) in [("NO_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "0")] {
             let printed = command(answer, &files.0).env(key, value).output().unwrap();
@@ -276,10 +304,18 @@ fn followers_hear_what_happens_across_a_restart() {
     assert_eq!(said.next().unwrap().unwrap(), "tradewind: the controller is back");
     controller.files.prints("mode auto");
     next(&mut told, "plans are applied by the controller");
+    let mut table = command("events --follow -o csv", &controller.files.0);
+    let mut table = table.stdout(Stdio::piped()).spawn().unwrap();
+    let mut rows = BufReader::new(table.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(rows.next().unwrap(), "number,unix_ms,actor,action");
+    controller.files.prints("budget 4");
+    let row = rows.next().unwrap();
+    assert!(row.ends_with(",operator,set the budget to $4.00 a day"), "{row}");
     // One who has enough ends it.
-    drop(told);
+    drop((told, rows));
     controller.files.prints("mode suggest");
     assert!(follower.wait().unwrap().success());
+    assert!(table.wait().unwrap().success());
     controller.end();
     let mut alone = command("events --follow", &controller.files.0);
     assert_eq!(common::ended(&mut alone).status.code(), Some(1), "nobody was there to begin with");

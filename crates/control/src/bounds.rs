@@ -18,6 +18,10 @@ pub struct Bounds {
 pub struct SpendBound {
     /// Most that what the host sends may cost, in dollars.
     pub usd_per_day: Money,
+    /// The cost of what the host has sent today, by its own count, in dollars; absent where it does
+    /// not know, and from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_usd: Option<Money>,
     /// True once it is used up: nothing is relayed until the next day.
     pub is_used_up: bool,
 }

@@ -429,7 +429,11 @@ mod tests {
         let mut bench = Bench::in_service();
         let bounds = |is_used_up| Bounds {
             rate: Some("1.9 Gbit/s".parse().unwrap()),
-            spend: Some(SpendBound { usd_per_day: Money::from_usd(5.0).unwrap(), is_used_up }),
+            spend: Some(SpendBound {
+                usd_per_day: Money::from_usd(5.0).unwrap(),
+                used_usd: None,
+                is_used_up,
+            }),
         };
         bench.report_with(3, |report| report.bounds = Some(bounds(false)));
         let problem = bench.controller.problem(bench.time()).unwrap();

@@ -443,6 +443,10 @@ fn once_the_spend_is_used_up_relays_end_and_gateways_send_direct() {
     let ceiling = bounded_ceiling("spend = '5 usd/day'\negress_usd_per_gb = 0.1");
     assert!(!ceiling.is_used_up(Bytes::new(49_999_999_000)));
     assert!(ceiling.is_used_up(Bytes::new(50_000_000_000)));
+    let spend = |sent| ceiling.bounds(false, sent).unwrap().spend.unwrap();
+    let used = spend(Some(Bytes::new(20_000_000_000))).used_usd.unwrap();
+    assert!((used.as_usd() / spend(None).usd_per_day.as_usd() - 0.4).abs() < 1e-9, "{used}");
+    assert_eq!(spend(None).used_usd, None);
     let identity = IdentityKey::from_entropy([3; 32]).public();
     let routes = format!(
         "{FORWARD}\ngrant_file = 'gateway.grant'\n[routes]\n[[routes.route]]\n\

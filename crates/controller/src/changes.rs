@@ -119,12 +119,15 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
     }
 }
 
-/// Returns whether a report tells more than its time and how many sessions are open, which changes
-/// all the time.
+/// Returns whether a report tells more than its time, how many sessions are open and what the host
+/// has sent, which change all the time.
 fn is_news(state: &State, seen: &Seen) -> bool {
     let news = |seen: &Seen| {
         let mut seen = Seen { unix_ms: 0, ..seen.clone() };
         seen.processes.iter_mut().for_each(|process| process.sessions = None);
+        if let Some(spend) = seen.bounds.as_mut().and_then(|bounds| bounds.spend.as_mut()) {
+            spend.used_usd = None;
+        }
         seen
     };
     state.seen.get(&seen.host).is_none_or(|before| news(before) != news(seen))
@@ -139,7 +142,9 @@ pub(crate) fn silent_hosts(state: &State, now_unix_ms: u64) -> Vec<HostId> {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_control::ceiling::{Bounds, SpendBound};
     use tradewind_control::message::{ProcessState, ProcessStatus};
+    use tradewind_units::Money;
 
     use super::*;
 
@@ -181,6 +186,17 @@ mod tests {
         state.apply(Record::Seen(seen(1, ProcessState::Ready, None)));
         assert!(!is_news(&state, &seen(2, ProcessState::Ready, Some(7))));
         assert!(is_news(&state, &seen(2, ProcessState::Failed, Some(7))));
+        let sent = |used, is_used_up| {
+            let usd_per_day = Money::from_usd(5.0).unwrap();
+            let used_usd = Some(Money::from_usd(used).unwrap());
+            let spend = Some(SpendBound { usd_per_day, used_usd, is_used_up });
+            let bounds = Some(Bounds { rate: None, spend });
+            Seen { bounds, ..seen(3, ProcessState::Ready, None) }
+        };
+        assert!(is_news(&state, &sent(1.0, false)), "it had no bounds");
+        state.apply(Record::Seen(sent(1.0, false)));
+        assert!(!is_news(&state, &sent(2.0, false)));
+        assert!(is_news(&state, &sent(5.0, true)));
     }
 
     #[test]

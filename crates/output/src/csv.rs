@@ -14,13 +14,34 @@ pub fn print<R: Serialize>(columns: &[&str], rows: &[R]) -> anyhow::Result<()> {
     super::line(written(columns, rows)?.trim_end())
 }
 
+/// Returns one row as a line of the same form, without its end: for a table that never ends.
+///
+/// # Errors
+/// When the row has no JSON.
+pub fn row<R: Serialize>(columns: &[&str], row: &R) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    write(&mut writer, columns, row)?;
+    Ok(text(writer)?.trim_end().to_owned())
+}
+
 fn written<R: Serialize>(columns: &[&str], rows: &[R]) -> anyhow::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns)?;
-    for row in rows {
-        let row = serde_json::to_value(row)?;
-        writer.write_record(columns.iter().map(|column| cell(field(&row, column))))?;
-    }
+    rows.iter().try_for_each(|row| write(&mut writer, columns, row))?;
+    text(writer)
+}
+
+fn write<R: Serialize>(
+    writer: &mut csv::Writer<Vec<u8>>,
+    columns: &[&str],
+    row: &R,
+) -> anyhow::Result<()> {
+    let row = serde_json::to_value(row)?;
+    writer.write_record(columns.iter().map(|column| cell(field(&row, column))))?;
+    Ok(())
+}
+
+fn text(writer: csv::Writer<Vec<u8>>) -> anyhow::Result<String> {
     let bytes = writer.into_inner().context("a table in memory")?;
     Ok(String::from_utf8(bytes)?)
 }
@@ -57,6 +78,7 @@ mod tests {
         ];
         let text = written(&["name", "speedup.low", "path", "is"], &rows).unwrap();
         assert_eq!(text, "name,speedup.low,path,is\n\"a, b\",1.5,x y,true\n'=c,-1,,\n");
+        assert_eq!(row(&["name", "speedup.low"], &rows[0]).unwrap(), "\"a, b\",1.5");
     }
 
     #[test]

@@ -4259,6 +4259,12 @@ export interface components {
              * @description Most that what the host sends may cost, in dollars.
              */
             usd_per_day: number;
+            /**
+             * dollars
+             * @description The cost of what the host has sent today, by its own count, in dollars; absent where it does
+             *     not know, and from older agents.
+             */
+            used_usd?: number | null;
         };
         /** @description The money of a day. */
         Spending: {

@@ -3,6 +3,7 @@
 
 use tokio::sync::mpsc;
 use tradewind_control::Ceiling;
+use tradewind_control::ceiling::Bounds;
 use tradewind_control::message::{Probe, ProbeKind};
 use tradewind_stream::clock::unix_now;
 use tradewind_units::Segments;
@@ -14,6 +15,11 @@ impl Agent {
     /// Returns whether the owner bounds rate or spend. A ceiling that cannot be read may.
     pub(super) fn is_bounded(&self) -> bool {
         self.ceiling().map_or(true, |ceiling| ceiling.is_bounded())
+    }
+
+    /// Returns what the controller is told of the owner's bounds.
+    pub(super) fn bounds(&self) -> Option<Bounds> {
+        self.ceiling().ok()?.bounds(self.is_used_up, self.spent.known())
     }
 
     /// Returns whether a document has to wait until former processes have ended: where the owner

@@ -48,10 +48,14 @@ impl Ceiling {
         self.rate.is_some() || self.spend.is_some()
     }
 
-    /// Returns what the host tells of its bounds: none if it has none.
+    /// Returns what the host tells of its bounds, of which it may know the bytes `sent` today: none
+    /// if it has none.
     #[must_use]
-    pub fn bounds(&self, is_used_up: bool) -> Option<Bounds> {
-        let spend = self.spend.map(|usd_per_day| SpendBound { usd_per_day, is_used_up });
+    pub fn bounds(&self, is_used_up: bool, sent: Option<Bytes>) -> Option<Bounds> {
+        let price = self.egress_usd_per_gb.unwrap_or_default();
+        let used_usd = sent.map(|sent| price.cost_of(sent));
+        let of_day = |usd_per_day| SpendBound { usd_per_day, used_usd, is_used_up };
+        let spend = self.spend.map(of_day);
         self.is_bounded().then_some(Bounds { rate: self.rate, spend })
     }
 
