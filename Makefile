@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release test-packages test-deploy bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release test-packages test-deploy bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -52,13 +52,14 @@ web: setup-web ## build the dashboard, after a check of its types and its unit t
 
 # Where it leaves pictures of the pages; those of the docs are in docs/how-to.
 SCREENSHOTS ?= $(TARGET_DIR)
-test-web: web build ## the dashboard in Chromium: over a large overlay that is made up, and a real one in the lab
-	@scripts/setup.sh test-web
-	cd web && npm run --silent e2e -- $(abspath $(TRADEWIND)) $(abspath $(SCREENSHOTS))
+test-web: setup-test-web build ## the dashboard in Chromium, over a large overlay that is made up and a real one in the lab: pass, fail or invalid
+	cd web && npm run --silent e2e -- --verdict $(abspath $(TARGET_DIR))/test-web.verdict $(abspath $(TRADEWIND)) $(abspath $(SCREENSHOTS))
 
-test-web-made: web ## the first half of `test-web`, without the program
-	@scripts/setup.sh test-web
+test-web-made: setup-test-web web/dist/index.html ## the first half of `test-web`, without the program
 	cd web && npm run --silent e2e
+
+setup-test-web:
+	@scripts/setup.sh test-web
 
 build-papers: setup ## build `tradewind-papers` (the papers' experiments) and `tradewind`, which it starts
 	$(CARGO) build --locked --release -p tradewind -p tradewind-papers

@@ -18,10 +18,29 @@ export function check(isRight, what) {
   console.log(`${isRight ? 'ok  ' : 'FAIL'} ${what}`);
 }
 
-/** Ends with the line that tells how many checks passed, and the exit code. */
-export function end() {
-  console.log(`${checks - failures} passed, ${failures} failed`);
-  process.exitCode = failures === 0 ? 0 : 1;
+/** Counts a failure that ends a run. */
+export function fail(what) {
+  check(false, what);
+}
+
+/** Returns how many checks there were, and how many of them failed. */
+export function counted() {
+  return { checks, failures };
+}
+
+/** Counts as if nothing had been checked since: an invalid run proves nothing. */
+export function recount(before) {
+  ({ checks, failures } = before);
+}
+
+/** Ends with the line that tells how many checks passed, and the exit code; returns the verdict. */
+export function end(invalid) {
+  const unproven = invalid === null ? '' : `; INVALID over the lab: ${invalid}`;
+  console.log(`${checks - failures} passed, ${failures} failed${unproven}`);
+  const [verdict, code] =
+    failures > 0 ? ['fail', 1] : invalid === null ? ['pass', 0] : ['invalid', 3];
+  process.exitCode = code;
+  return verdict;
 }
 
 export function launch() {

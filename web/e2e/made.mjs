@@ -63,6 +63,50 @@ function jumpstart(schema_version, settings, hosts) {
     settings,
     hosts: hosts.map(of),
     arms: arms({ value: 1.4, low: 1.3, high: 1.5 }),
+    transfers: transfers(),
+  };
+}
+
+/** Hourly transfers of both arms: with learned windows a quarter shorter, but for the smallest. */
+function transfers() {
+  const of = (size_bytes, arm) => {
+    const p50_ms = size_bytes === 10_000 ? 80 : arm === 'jumped' ? 180 : 240;
+    const [p25_ms, p75_ms, p95_ms] = [0.5, 1.5, 3].map((times) => times * p50_ms);
+    return { size_bytes, arm, transfers: 1000, p25_ms, p50_ms, p75_ms, p95_ms };
+  };
+  const sizes = [10_000, 50_000, 100_000];
+  return sizes.flatMap((size) => ['jumped', 'control'].map((arm) => of(size, arm)));
+}
+
+/** Three tenants: within the budget, beyond it, without one. */
+function tenants(schema_version, day, flows) {
+  const of = (id, budget_usd_per_day, today, number) => ({
+    id,
+    budget_usd_per_day,
+    alarm_share: 0.8,
+    is_stopped: budget_usd_per_day !== null && today >= budget_usd_per_day,
+    flows: flows.slice(100 * number, 100 * number + 10).map((flow) => flow.id),
+    planned_usd_per_day: 4.5,
+    costs: [
+      { day: day - 1, usd: 4 },
+      { day, usd: today },
+    ],
+    tokens: number,
+  });
+  return {
+    schema_version,
+    days: 7,
+    tenants: [of('acme', 6, 1.25, 1), of('globex', 5, 5.01, 2), of('initech', null, 0, 3)],
+  };
+}
+
+/** The bounds of each fourth host's owner; each eighth has used up its spend. */
+function bounds(index) {
+  if (index % 4 > 0) return null;
+  const is_used_up = index % 8 === 4;
+  return {
+    rate: '1 Gbit/s',
+    spend: { usd_per_day: 5, used_usd: is_used_up ? 5 : 1.25, is_used_up },
   };
 }
 
@@ -74,8 +118,9 @@ function answers() {
   const schema_version = 1;
   const regions = Array.from({ length: REGIONS }, (_, index) => `x:region-${index}`);
   const sites = Array.from({ length: 50 }, (_, index) => `site-${index}`);
-  const host = (id, role) => ({
+  const host = (id, role, index) => ({
     id,
+    bounds: bounds(index),
     ...role,
     address: '192.0.2.1',
     identity: 'twid1_made_up',
@@ -90,10 +135,10 @@ function answers() {
     agent_version: '0.1.0',
   });
   const hosts = [
-    ...regions.map((region) =>
-      host(`${region}-1`, { role: 'relay', region, relay_type: 'standard' }),
+    ...regions.map((region, index) =>
+      host(`${region}-1`, { role: 'relay', region, relay_type: 'standard' }, index),
     ),
-    ...sites.map((site) => host(site, { role: 'gateway', site })),
+    ...sites.map((site) => host(site, { role: 'gateway', site }, 1)),
   ];
   const flows = Array.from({ length: FLOWS }, (_, index) => {
     const path = chance() < 0.3 ? [`${pick(regions)}-1`, `${pick(regions)}-1`] : [];
@@ -240,6 +285,17 @@ function answers() {
         seconds_saved: 3,
         cost: chance(),
       })),
+      relayed: ['x:region-1-1', 'x:region-2-1'].map((relay, index) => ({
+        day,
+        flow: 'flow-00001',
+        relay,
+        told_sessions: 40,
+        told_bytes: 4e9,
+        counted_sessions: 40,
+        counted_bytes: index === 0 ? 4e9 : 3e9,
+        cost: 0.3,
+        differs: index === 1,
+      })),
       billed: regions
         .slice(0, 3)
         .map((region, index) => ({ day: day - 1, host: `${region}-1`, usd: 1 + index })),
@@ -308,6 +364,7 @@ function answers() {
         by_day: [],
       })),
     },
+    '/v1/tenants': tenants(schema_version, day, flows),
     '/v1/jumpstart': jumpstart(schema_version, settings.jumpstart, hosts),
     '/v1/settings': settings,
     '/v1/status': {
@@ -336,10 +393,21 @@ function answers() {
         number: 1000 - index,
         unix_ms: now - index * 60_000,
         actor: 'controller',
-        action: `plan ${1000 - index} is in effect`,
+        action:
+          index === 1 ? 'alarm: $480 of $600 spent' : `plan ${1000 - index} is in effect`,
       })),
     },
     '/v1/flows/flow-00001': flows[1],
+    '/v1/flows/flow-00001/usage': {
+      schema_version,
+      flow: 'flow-00001',
+      hours: Array.from({ length: 744 }, (_, index) => ({
+        hour: Math.floor(now / 3_600_000) - 744 + index,
+        sessions: 40,
+        bytes: Math.floor(4e9 * chance()),
+        concurrent: 3,
+      })),
+    },
     '/v1/flows/flow-00001/explain': {
       schema_version,
       flow: 'flow-00001',

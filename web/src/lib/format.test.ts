@@ -29,6 +29,8 @@ describe('figures', () => {
     expect([999, 1000, 2e9].map(format.bytes)).toEqual(['999 B', '1.00 kB', '2.00 GB']);
     expect([0, 0.004, 0.5].map(format.percent)).toEqual(['0.00 %', '0.40 %', '50.0 %']);
     expect(format.mbps(1500)).toBe('1.50 Gbit/s');
+    expect(format.mbps(format.meanMbps(450_000, 3600))).toBe('1.00 kbit/s');
+    expect(format.mbps(format.meanMbps(450_000, 0))).toBe('–');
     expect(format.seconds(null)).toBe('–');
   });
 

@@ -34,7 +34,13 @@ export function ms(value: number | null | undefined): string {
 
 export function mbps(value: number | null | undefined): string {
   if (value === null || value === undefined) return ABSENT;
+  if (value > 0 && value < 0.1) return `${short(value * 1000)} kbit/s`;
   return value >= 1000 ? `${short(value / 1000)} Gbit/s` : `${short(value)} Mbit/s`;
+}
+
+/** Returns the mean rate of so many bytes in so many seconds, in Mbit/s. */
+export function meanMbps(bytes: number, seconds: number): number | null {
+  return seconds > 0 ? (8e-6 * bytes) / seconds : null;
 }
 
 export function bytes(value: number): string {

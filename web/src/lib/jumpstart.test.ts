@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { faster, histogram, sentence, windowsOf } from './jumpstart';
+import { faster, histogram, sentence, transfersBySize, windowsOf } from './jumpstart';
 import type { HostJumpstart } from './types';
 
 const host = (name: string, windows: [number, number][]): HostJumpstart => ({
@@ -69,5 +69,22 @@ describe('jump-start', () => {
     expect(faster({ ...arms, speedup: { value: 1.5, low: 1.25, high: 1.801 } })).toBe(
       '1.50× (1.25 to 1.80)',
     );
+  });
+
+  it('has both arms of a transfer beside each other', () => {
+    const of = (size_bytes: number, arm: 'jumped' | 'control', p50_ms: number) => {
+      const [p25_ms, p75_ms, p95_ms] = [p50_ms, p50_ms, p50_ms];
+      return { size_bytes, arm, transfers: 12, p25_ms, p50_ms, p75_ms, p95_ms };
+    };
+    const rows = transfersBySize([
+      of(100_000, 'jumped', 100),
+      of(10_000, 'jumped', 80),
+      of(100_000, 'control', 400),
+    ]);
+    expect(rows.map((row) => [row.bytes, row.shorter])).toEqual([
+      [10_000, null],
+      [100_000, 0.75],
+    ]);
+    expect(transfersBySize([])).toEqual([]);
   });
 });

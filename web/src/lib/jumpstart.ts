@@ -1,6 +1,12 @@
 // Jump-start as the page shows it: windows of all hosts in one list, and their histogram.
 
-import type { ArmsView, HostJumpstart, JumpstartSettings, WindowCount } from './types';
+import type {
+  ArmsView,
+  HostJumpstart,
+  JumpstartSettings,
+  TransferQuantiles,
+  WindowCount,
+} from './types';
 
 export interface WindowRow {
   host: string;
@@ -32,6 +38,26 @@ export function histogram(hosts: readonly HostJumpstart[]): WindowCount[] {
   return [...sums]
     .sort(([a], [b]) => a - b)
     .map(([from_segments, destinations]) => ({ from_segments, destinations }));
+}
+
+export interface TransferRow {
+  bytes: number;
+  jumped: TransferQuantiles | undefined;
+  control: TransferQuantiles | undefined;
+  /** Share by which the median is shorter with learned windows; `null` without both arms. */
+  shorter: number | null;
+}
+
+/** Returns the hourly transfers of each size, with both arms beside each other. */
+export function transfersBySize(all: readonly TransferQuantiles[]): TransferRow[] {
+  const sizes = [...new Set(all.map((one) => one.size_bytes))].sort((a, b) => a - b);
+  return sizes.map((bytes) => {
+    const of = (arm: TransferQuantiles['arm']) =>
+      all.find((one) => one.size_bytes === bytes && one.arm === arm);
+    const [jumped, control] = [of('jumped'), of('control')];
+    const shorter = jumped && control ? 1 - jumped.p50_ms / control.p50_ms : null;
+    return { bytes, jumped, control, shorter };
+  });
 }
 
 /** Returns the settings in a sentence. */
