@@ -1,6 +1,7 @@
 //! The configuration of traces of sessions.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -63,11 +64,12 @@ impl FromStr for TracesEndpoint {
             Some((host, port)) if !port.ends_with(']') => (host, port),
             _ => (authority, "80"),
         };
-        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_ipv6 = bracketed.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
         let is_host = !host.is_empty()
             && is_plain(host)
             && !host.contains(['@', '?', '#', '\\'])
-            && (is_bracketed || !host.contains([':', '[', ']']));
+            && (is_ipv6 || !host.contains([':', '[', ']']));
         if !is_host || !is_plain(path) || path.contains('#') {
             return Err(BadEndpoint);
         }
@@ -122,6 +124,8 @@ mod tests {
             "http://host:65536",
             "http://user:secret@host:4318",
             "http://::1:4318",
+            "http://[]:4318",
+            "http://[collector]:4318",
             "http://host:4318/v1 traces",
             "http://host:4318/v1/traces\r\nX: y",
             "http://host:4318/#traces",

@@ -12,10 +12,10 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -41,6 +41,12 @@ const BATCH_SPANS: usize = 512;
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Longest wait for the collector's answer. Chosen: the specification's default.
 const EXPORT_LIMIT: Duration = Duration::from_secs(10);
+/// Time for the rest of an answer whose status says that the spans were taken. Chosen: it tells
+/// only which were rejected.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Time after which a batch is given up that the collector asks to send again. Chosen: a collector
+/// restarts within it, and one that cannot take this batch delays the others no longer.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 /// First and longest pause before a batch is sent again. Chosen: a restart of the collector loses
 /// nothing, and one that is away costs next to nothing.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -205,11 +211,10 @@ impl Export {
     async fn deliver(&mut self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         let body = Bytes::from(self.request(spans).encode_to_vec());
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, give_up_at) = (FIRST_PAUSE, Instant::now() + GIVE_UP_AFTER);
         loop {
-            let posted = timeout(EXPORT_LIMIT, self.post(body.clone())).await;
-            let late = || NotTaken::Now(format!("no answer within {EXPORT_LIMIT:?}"));
-            match posted.unwrap_or_else(|_| Err(late())) {
+            let is_awaited = self.waiting.sender_strong_count() > 0;
+            match self.post(body.clone()).await {
                 Ok(rejected) => {
                     let rejected = rejected.min(count);
                     self.counts.exported.fetch_add(count - rejected, Relaxed);
@@ -219,7 +224,7 @@ impl Export {
                     }
                     return;
                 }
-                Err(NotTaken::Now(problem)) if self.waiting.sender_strong_count() > 0 => {
+                Err(NotTaken::Now(problem)) if is_awaited && Instant::now() < give_up_at => {
                     self.complain(&problem, "spans wait, and those beyond the queue are dropped");
                     sleep(pause).await;
                     pause = LONGEST_PAUSE.min(2 * pause);
@@ -253,9 +258,34 @@ impl Export {
         ExportTraceServiceRequest { resource_spans }
     }
 
-    /// Sends one request, over a connection of its own. Returns the number of spans that the
-    /// collector rejects.
+    /// Sends one request. Returns the number of spans that the collector rejects.
     async fn post(&self, body: Bytes) -> Result<u64, NotTaken> {
+        let late = |_| NotTaken::Now(format!("no answer within {EXPORT_LIMIT:?}"));
+        let response = timeout(EXPORT_LIMIT, self.send(body)).await.map_err(late)??;
+        let status = response.status();
+        if !status.is_success() {
+            let problem = format!("answers {status}");
+            return Err(if is_temporary(status) {
+                NotTaken::Now(problem)
+            } else {
+                NotTaken::Ever(problem)
+            });
+        }
+        let answer = Limited::new(response.into_body(), MOST_ANSWER_BYTES).collect();
+        // It has the spans, whatever becomes of its answer.
+        let answer = match timeout(ANSWER_LIMIT, answer).await {
+            Ok(Ok(answer)) => answer.to_bytes(),
+            _ => Bytes::new(),
+        };
+        let rejected = ExportTraceServiceResponse::decode(answer)
+            .ok()
+            .and_then(|answer| answer.partial_success)
+            .map_or(0, |partial| partial.rejected_spans);
+        Ok(u64::try_from(rejected).unwrap_or(0))
+    }
+
+    /// Sends one request, over a connection of its own.
+    async fn send(&self, body: Bytes) -> Result<Response<Incoming>, NotTaken> {
         let TraceCollector { authority, path } = &self.collector;
         let request = Request::post(path)
             .header(HOST, authority)
@@ -269,24 +299,7 @@ impl Export {
             http1::handshake(TokioIo::new(stream)).await.map_err(NotTaken::now)?;
         // It ends with the answer.
         tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(NotTaken::now)?;
-        let status = response.status();
-        if !status.is_success() {
-            let problem = format!("answers {status}");
-            return Err(if is_temporary(status) {
-                NotTaken::Now(problem)
-            } else {
-                NotTaken::Ever(problem)
-            });
-        }
-        let answer = Limited::new(response.into_body(), MOST_ANSWER_BYTES).collect().await;
-        // It has the spans, whatever became of its answer.
-        let answer = answer.map_or_else(|_| Bytes::new(), |answer| answer.to_bytes());
-        let rejected = ExportTraceServiceResponse::decode(answer)
-            .ok()
-            .and_then(|answer| answer.partial_success)
-            .map_or(0, |partial| partial.rejected_spans);
-        Ok(u64::try_from(rejected).unwrap_or(0))
+        sender.send_request(request).await.map_err(NotTaken::now)
     }
 }
 
@@ -332,6 +345,14 @@ mod tests {
 
     /// Takes one request, and gives `answer`.
     fn answer(listener: &TcpListener, answer: &[u8]) -> ExportTraceServiceRequest {
+        answer_and_hold(listener, answer).0
+    }
+
+    /// Does the same, and returns the connection besides, which stays open.
+    fn answer_and_hold(
+        listener: &TcpListener,
+        answer: &[u8],
+    ) -> (ExportTraceServiceRequest, std::net::TcpStream) {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
         loop {
@@ -347,7 +368,7 @@ mod tests {
             let body = &bytes[end + 4..];
             if body.len() == length {
                 stream.write_all(answer).unwrap();
-                return ExportTraceServiceRequest::decode(body).unwrap();
+                return (ExportTraceServiceRequest::decode(body).unwrap(), stream);
             }
         }
     }
@@ -418,6 +439,23 @@ mod tests {
         assert_eq!(names(&answer(&listener, &ok(b""))), ["more"; 6]);
         assert!(exporter.flush(PATIENCE));
         assert_eq!(counts(&exporter), [BATCH_SPANS as u64 + 6, 6, 0]);
+    }
+
+    #[test]
+    fn answer_that_never_ends_is_not_awaited() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let exporter = exporter(&listener, 9);
+        exporter.put(spans("first", BATCH_SPANS));
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+        let (request, held) = answer_and_hold(&listener, head);
+        assert_eq!(names(&request)[0], "first");
+        exporter.put(spans("second", 1));
+        let flushing = exporter.clone();
+        let flushed = std::thread::spawn(move || flushing.flush(PATIENCE));
+        assert_eq!(names(&answer(&listener, &ok(b""))), ["second"]);
+        assert!(flushed.join().unwrap());
+        assert_eq!(counts(&exporter), [BATCH_SPANS as u64 + 1, 0, 0]);
+        drop(held);
     }
 
     #[test]
