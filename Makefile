@@ -52,7 +52,8 @@ web: setup-web ## build the dashboard, after a check of its types and its unit t
 
 # Where it leaves pictures of the pages; those of the docs are in docs/how-to.
 SCREENSHOTS ?= $(TARGET_DIR)
-test-web: setup-test-web build ## the dashboard in Chromium, over a large overlay that is made up and a real one in the lab: pass, fail or invalid
+# The build of `smoke` and `test-lab`, so that nothing is built twice.
+test-web: setup-test-web web/dist/index.html build-papers ## the dashboard in Chromium, over a large overlay that is made up and a real one in the lab: pass, fail or invalid
 	cd web && npm run --silent e2e -- --verdict $(abspath $(TARGET_DIR))/test-web.verdict $(abspath $(TRADEWIND)) $(abspath $(SCREENSHOTS))
 
 test-web-made: setup-test-web web/dist/index.html ## the first half of `test-web`, without the program
