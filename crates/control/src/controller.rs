@@ -13,7 +13,7 @@ use crate::explain::Explanation;
 use crate::joint::JointPlan;
 use crate::message::{DocumentVersion, SignedDocument};
 use crate::packet_flow::{PacketFlowRecord, PlannedPackets};
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::state::State;
 use crate::{
     billed, documents, enrolment, explain, import, learned, operator, packets, planning, reports,
@@ -126,6 +126,14 @@ impl Controller {
             documents::renew(draft, &self.keys);
         }
         Ok(answer)
+    }
+
+    /// Refuses a role that no host can join with: of a relay type or region that is not known.
+    ///
+    /// # Errors
+    /// In one line, as an invite for it would be refused.
+    pub fn check_role(&self, role: &Role) -> Result<(), Refusal> {
+        enrolment::check_role(&self.state.settings.terms, role)
     }
 
     /// Takes a record in, which has been stored.

@@ -47,7 +47,7 @@ pub(crate) fn invite(
 }
 
 /// Refuses a relay whose price is unknown, and a site that is called as a region.
-fn check_role(terms: &Terms, role: &Role) -> Result<(), Refusal> {
+pub(crate) fn check_role(terms: &Terms, role: &Role) -> Result<(), Refusal> {
     match role {
         Role::Relay { region, relay_type: id } => {
             CATALOGUE.require(region).map_err(|error| Refusal::Invalid(error.to_string()))?;

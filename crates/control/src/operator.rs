@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tradewind_grant::Destination;
 use tradewind_plan::packets::MOST_PACKET_FLOWS;
-use tradewind_units::{Bytes, Duration, FlowId, HostId, SiteId};
+use tradewind_units::{Bytes, FlowId, HostId, SiteId};
 
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
@@ -17,6 +17,7 @@ use crate::packet_flow::PacketFlowRecord;
 use crate::prices;
 use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Host, InviteRecord, Mode, Record, Role, Settings, Spent};
+use crate::settings::MOST_RELAY_SETUP;
 use crate::state::State;
 use crate::tenants;
 use crate::terms::Terms;
@@ -199,8 +200,6 @@ pub(crate) fn change_settings(
     request: &SettingsRequest,
 ) -> Result<Answer, Refusal> {
     const MOST_CONTROL: f64 = 0.5;
-    /// Chosen: longer than machines of clouds take.
-    const MOST_RELAY_SETUP: Duration = Duration::from_secs(1800);
     let invalid = |problem: &str| Err(Refusal::Invalid(problem.to_owned()));
     let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share, .. } = *request;
     if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
@@ -322,7 +321,7 @@ fn trusted(draft: &Draft, host: &HostId) -> Result<Host, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use tradewind_units::{Money, Ratio};
+    use tradewind_units::{Duration, Money, Ratio};
 
     use super::*;
     use crate::event::Event;

@@ -9,6 +9,9 @@ use tradewind_units::{Duration, HostId, Money, Ratio, Segments, SiteId, time};
 
 use crate::terms::Terms;
 
+/// Longest time that machines of relays may take to set up. Chosen: longer than clouds take.
+pub const MOST_RELAY_SETUP: Duration = Duration::from_secs(1800);
+
 /// The operator's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {

@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use tradewind_control::Controller;
 use tradewind_control::record::Role;
+use tradewind_control::settings::MOST_RELAY_SETUP;
 use tradewind_controller::folder::{self, Access, Folder, Settings};
 use tradewind_controller::store::Store;
 use tradewind_controller::view::{SettingsRequest, SettingsView};
@@ -42,15 +43,23 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The machines that a lab has in regions.
 #[derive(clap::Args)]
 pub(crate) struct Machines {
-    /// Time that the machines of relays take to set up in the lab, such as `45 s`; a plan that
-    /// needs new ones waits for them
-    #[arg(long, value_name = "SPAN", default_value = "0 s", requires = "lab")]
-    #[arg(value_parser = parse_duration)]
-    relay_setup: Duration,
+    /// Time that the machines of relays take to set up in the lab, such as `45 s`, at most 30 min;
+    /// a plan that needs new ones waits for them. Without it they take none, and the setting of
+    /// `tradewind mode --relay-setup` stays
+    #[arg(long, value_name = "SPAN", requires = "lab", value_parser = relay_setup)]
+    relay_setup: Option<Duration>,
     /// Their type, by which they cost and are planned: `standard`, or one of the catalogue's. Those
     /// that have joined before keep theirs
     #[arg(long, value_name = "TYPE", default_value_t = relay_type(), requires = "lab")]
     relay_type: RelayTypeId,
+}
+
+/// Reads a time that machines may take to set up.
+fn relay_setup(text: &str) -> Result<Duration, String> {
+    let span = parse_duration(text).map_err(|error| error.to_string())?;
+    let minutes = MOST_RELAY_SETUP.as_secs() / 60;
+    let is_bearable = span <= MOST_RELAY_SETUP;
+    is_bearable.then_some(span).ok_or_else(|| format!("expected at most {minutes} min"))
 }
 
 /// Runs the controller of a folder on a lab of a topology.
@@ -104,7 +113,8 @@ struct Overlay<'a> {
     hosts: &'a [OverlayHost],
     client: Client,
     identity: PublicIdentity,
-    relay_setup: Duration,
+    /// The time that machines take to set up, if that is given.
+    relay_setup: Option<Duration>,
     /// True once the controller has ended.
     over: &'a AtomicBool,
 }
@@ -121,7 +131,7 @@ impl Overlay<'_> {
     fn run(&self, lab: &mut HeldLab, ready: serde_json::Value) -> anyhow::Result<()> {
         let (program, folder) = (this_program()?, self.path.join("agents"));
         let invite = |role: &Role| anyhow::Ok(controlled::invite(&self.client, role)?);
-        let held = OnHosts::Held { relay_setup: self.relay_setup };
+        let held = OnHosts::Held { relay_setup: self.relay_setup.unwrap_or_default() };
         let places = (program.as_path(), folder.as_path());
         self.tell_setup()?;
         let mut agents = Agents::start(&held, self.hosts, places, self.identity, invite)?;
@@ -139,11 +149,12 @@ impl Overlay<'_> {
         Ok(())
     }
 
-    /// Tells the controller how long machines take to set up.
+    /// Tells the controller how long machines take to set up, if that is given.
     fn tell_setup(&self) -> anyhow::Result<()> {
+        let Some(relay_setup) = self.relay_setup else { return Ok(()) };
         let settings: SettingsView = self.client.get("/v1/settings")?;
-        if settings.relay_setup != self.relay_setup {
-            let relay_setup = Some(self.relay_setup);
+        if settings.relay_setup != relay_setup {
+            let relay_setup = Some(relay_setup);
             let request = SettingsRequest { relay_setup, ..SettingsRequest::default() };
             let _new: SettingsView = self.client.put("/v1/settings", &request)?;
         }
@@ -184,7 +195,7 @@ impl Overlay<'_> {
             self.path.display(),
             gateways.join(", "),
             self.hosts.len() - gateways.len(),
-            self.relay_setup.as_secs_f64(),
+            self.relay_setup.unwrap_or_default().as_secs_f64(),
         ));
     }
 
@@ -260,7 +271,8 @@ fn home<'a>(
     Ok((host, agents.port()))
 }
 
-/// Refuses a folder whose hosts are not those of the topology.
+/// Refuses a folder whose hosts are not those of the topology, and one where those that are new
+/// could not join.
 fn check_known(folder: &Folder, hosts: &[OverlayHost], topology: &Path) -> anyhow::Result<()> {
     let _lock = folder.lock()?;
     let store = Store::open(&folder.store()).map_err(ControllerError::from)?;
@@ -268,13 +280,15 @@ fn check_known(folder: &Folder, hosts: &[OverlayHost], topology: &Path) -> anyho
     let controller = Controller::new(folder.keys()?, records);
     let here: BTreeSet<_> = hosts.iter().map(|host| (host.address, host.role.site())).collect();
     let mut known = controller.state().hosts.values().filter(|host| host.is_trusted);
-    match known.find(|host| !here.contains(&(host.address, host.role.site()))) {
-        None => Ok(()),
-        Some(host) => {
-            let what = format_args!("it knows `{}` at {}", host.id, host.address);
-            Err(other_topology(folder, topology, what))
-        }
+    if let Some(host) = known.find(|host| !here.contains(&(host.address, host.role.site()))) {
+        let what = format_args!("it knows `{}` at {}", host.id, host.address);
+        return Err(other_topology(folder, topology, what));
     }
+    let known = controller.state().hosts.values().filter(|host| host.is_trusted);
+    let known: BTreeSet<_> = known.map(|host| (host.address, host.role.site())).collect();
+    let is_new = |host: &&OverlayHost| !known.contains(&(host.address, host.role.site()));
+    let mut new = hosts.iter().filter(is_new);
+    new.try_for_each(|host| controller.check_role(&host.role)).or_bad(topology)
 }
 
 fn other_topology(
