@@ -104,7 +104,7 @@ pub(crate) struct FlowsArgs {
 }
 
 /// The columns of flows as CSV.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 12] = [
     "id",
     "from",
     "to",
@@ -115,6 +115,8 @@ const COLUMNS: [&str; 10] = [
     "path",
     "seconds_direct",
     "seconds",
+    "tenant",
+    "is_stopped",
 ];
 
 pub(crate) fn run(command: FlowCommand) -> Outcome {

@@ -123,9 +123,10 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
     let mut controller = Controller::start("forms");
     let files = &controller.files;
     declared(files);
-    let flows =
-        csv(files, "flows", "id,from,to,to_site,listen,per_day,weight,path,seconds_direct,seconds");
-    assert_eq!(flows, ["backup,office,192.0.2.7:443,plant,127.0.0.1:15000,200 GB,1,,,"]);
+    let heading = "id,from,to,to_site,listen,per_day,weight,path,seconds_direct,seconds,tenant,\
+                   is_stopped";
+    let flows = csv(files, "flows", heading);
+    assert_eq!(flows, ["backup,office,192.0.2.7:443,plant,127.0.0.1:15000,200 GB,1,,,,,false"]);
     csv(
         files,
         "relays",

@@ -200,8 +200,7 @@ impl Controller {
         flow: &FlowId,
     ) -> Result<Explanation, Refusal> {
         if let Some(packets) = state.packet_flows.get(flow) {
-            let in_effect = planning::packets_in_effect(state, unix_ms(now));
-            let why = packets::why(state, packets, in_effect);
+            let why = why_packets(state, now, packets);
             return Err(Refusal::NotFound(format!("`{flow}` is a packet flow: {why}")));
         }
         explain::explain(state, now, flow)
@@ -224,8 +223,7 @@ impl Controller {
     /// Returns the reason for which a packet flow has its service and relays now.
     #[must_use]
     pub fn why_packets(&self, now: Timestamp, flow: &PacketFlowRecord) -> String {
-        let stopped = tenants::why_stopped(&self.state, unix_ms(now), &flow.id);
-        stopped.unwrap_or_else(|| packets::why(&self.state, flow, self.packets_in_effect(now)))
+        why_packets(&self.state, now, flow)
     }
 
     /// Returns the signed document of a host, if there is one newer than `have`: one of a higher
@@ -244,4 +242,11 @@ impl Controller {
         let sign = || SignedDocument::sign(document, &self.keys.identity.signer()).ok();
         is_newer.then(sign).flatten()
     }
+}
+
+/// Returns the reason for which a packet flow has its service and relays now.
+fn why_packets(state: &State, now: Timestamp, flow: &PacketFlowRecord) -> String {
+    let now = unix_ms(now);
+    let stopped = tenants::why_stopped(state, now, &flow.id);
+    packets::why(state, flow, planning::packets_in_effect(state, now), stopped)
 }

@@ -316,14 +316,18 @@ fn another_loss(
 }
 
 /// Returns the reason for which a packet flow has its service and relays now; `in_effect` are the
-/// packet flows of the plan in effect.
+/// packet flows of the plan in effect, `stopped` says why its tenant's budget pays nothing.
 pub(crate) fn why(
     state: &State,
     flow: &PacketFlowRecord,
     in_effect: Option<&PlannedPackets>,
+    stopped: Option<String>,
 ) -> String {
     if let Some(why) = unable(state, flow) {
         return format!("not carried: {why}");
+    }
+    if let Some(why) = stopped {
+        return why;
     }
     let Some(packets) = in_effect else {
         return "no plan is in effect: the Internet alone".to_owned();

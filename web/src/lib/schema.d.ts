@@ -4432,11 +4432,8 @@ export interface components {
              * @description The most that its flows may cost in a day, in dollars.
              */
             budget_usd_per_day?: number | null;
-            /**
-             * @description True to take its budget away, in place of another: the overlay's alone bounds it then.
-             * @default false
-             */
-            no_budget: boolean;
+            /** @description True to take its budget away, in place of another: the overlay's alone bounds it then. */
+            no_budget?: boolean;
         };
         /** @description A tenant. */
         TenantView: {
@@ -4457,7 +4454,8 @@ export interface components {
             is_stopped: boolean;
             /**
              * dollars
-             * @description The cost of its flows in a whole day of the plan in effect, in dollars.
+             * @description The cost of its flows in a whole day of the plan in effect, in dollars; none while it is
+             *     stopped.
              */
             planned_usd_per_day: number;
             /**

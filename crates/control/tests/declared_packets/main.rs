@@ -13,6 +13,7 @@ use tradewind_config::RelayConfig;
 use tradewind_control::message::{CONFIG_VERSION, SessionBatch};
 use tradewind_control::packet_flow::{PacketCounts, PacketFlowRecord, PacketTally};
 use tradewind_control::record::{Mode, Record};
+use tradewind_control::tenants::{BudgetChange, TenantId};
 use tradewind_control::what_if::{self, Present, WhatIf};
 use tradewind_control::{Controller, Event, Refusal, SettingsRequest};
 use tradewind_grant::OperatorKey;
@@ -207,6 +208,22 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
     assert!(overlay.stale().contains("can carry packets by now"), "{}", overlay.stale());
     overlay.plan();
     assert_eq!(overlay.newest().packets.plan.relays[0].region.as_str(), other);
+
+    // Its tenant's budget pays nothing.
+    let tenant: TenantId = "acme".parse().unwrap();
+    let budget = BudgetChange::Set(Money::ZERO);
+    overlay.event(&Event::SetTenant { tenant: tenant.clone(), budget, alarm: None });
+    let event = Box::new(Event::AddPacketFlow(call()));
+    overlay.event(&Event::OfTenant { tenant: tenant.clone(), is_own: false, event });
+    assert!(why(&overlay).ends_with("the budget of tenant acme is zero"), "{}", why(&overlay));
+    assert_eq!(
+        overlay.controller.why_packets(overlay.time(), &call()),
+        "the budget of tenant acme is zero"
+    );
+    set_version(&mut overlay, "office", 1);
+    assert!(why(&overlay).contains("not carried"), "{}", why(&overlay));
+    set_version(&mut overlay, "office", CONFIG_VERSION);
+    overlay.event(&Event::RemoveTenant(tenant));
 
     // So with gateways at both ends.
     for site in ["plant", "office"] {

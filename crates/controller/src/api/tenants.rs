@@ -167,6 +167,7 @@ fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
         is_stopped: tenants::goes_direct(tenant, millis(now)),
         flows: tenant.flows.iter().cloned().collect(),
         planned_usd_per_day: plan
+            .filter(|_| !tenants::goes_direct(tenant, millis(now)))
             .map(|plan| tenants::planned(state, plan, tenant))
             .unwrap_or_default(),
         costs: of_days(costs.remove(&tenant.id).unwrap_or_default()),

@@ -12,7 +12,7 @@ pub struct TenantRequest {
     /// The most that its flows may cost in a day, in dollars.
     pub budget_usd_per_day: Option<Money>,
     /// True to take its budget away, in place of another: the overlay's alone bounds it then.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_budget: bool,
     /// Share of the budget whose use raises an alarm.
     pub alarm_share: Option<Ratio>,
@@ -63,7 +63,8 @@ pub struct TenantView {
     pub is_stopped: bool,
     /// Its flows and packet flows.
     pub flows: Vec<FlowId>,
-    /// The cost of its flows in a whole day of the plan in effect, in dollars.
+    /// The cost of its flows in a whole day of the plan in effect, in dollars; none while it is
+    /// stopped.
     pub planned_usd_per_day: Money,
     /// The cost of its flows in each day, oldest first.
     pub costs: Vec<DayCost>,
@@ -78,4 +79,20 @@ pub struct DayCost {
     pub day: u64,
     /// The cost so far, in dollars.
     pub usd: Money,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_know_only_budgets_take_what_sets_one() {
+        let budget_usd_per_day = Some(Money::from_usd(5.0).unwrap());
+        let request = TenantRequest { budget_usd_per_day, ..TenantRequest::default() };
+        let sent = serde_json::to_value(&request).unwrap();
+        let keys: Vec<_> = sent.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["alarm_share", "budget_usd_per_day"]);
+        let none = TenantRequest { no_budget: true, ..TenantRequest::default() };
+        assert_eq!(serde_json::to_value(&none).unwrap()["no_budget"], true);
+    }
 }
