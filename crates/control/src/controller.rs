@@ -95,7 +95,11 @@ impl Controller {
                 }
                 answer
             }
-            Event::Drain { host, is_drained } => operator::drain(draft, host, *is_drained)?,
+            Event::Drain { host, is_drained } => {
+                let answer = operator::drain(draft, host, *is_drained)?;
+                rollout::forgive(draft, host);
+                answer
+            }
             Event::Import(all) => return import::import(draft, all),
             Event::Bill(all) => return billed::import(draft, all),
             Event::Revoke(host) => operator::revoke(draft, host)?,

@@ -66,6 +66,7 @@ impl JointPlan {
             tenants: tenants::budgets(state, now),
             packets: Box::new(packets),
             paths_since: BTreeMap::new(),
+            was_used: false,
         };
         Ok(Self { record: planning::with_basis(state, now, record) })
     }

@@ -316,7 +316,9 @@ fn rests_on(now: u64, plan: &PlanRecord) -> Vec<String> {
 /// Returns why the controller should apply a plan by itself, if it should.
 pub(crate) fn reason_to_apply(state: &State, time: Timestamp, number: u64) -> Option<String> {
     let new = state.plans.get(&number)?;
-    if obstacle(state, unix_ms(time), new).is_some() {
+    let now = unix_ms(time);
+    let has_given_up = new.hosts.values().any(|host| state.is_given_up(host, now));
+    if has_given_up || obstacle(state, now, new).is_some() {
         return None;
     }
     let Some(old) = state.plan_in_effect() else {
@@ -368,7 +370,7 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
             plan.number
         ));
     }
-    let usable: BTreeSet<&HostId> = state.relay_hosts(now).map(|host| &host.id).collect();
+    let usable: BTreeSet<&HostId> = state.able_hosts(now).map(|host| &host.id).collect();
     let gone = plan.hosts.values().find(|host| !usable.contains(host))?;
     let why = match state.hosts.get(gone) {
         Some(host) if !host.is_trusted => "revoked",

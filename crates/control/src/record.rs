@@ -5,6 +5,7 @@
 //! again anyway.
 
 mod day_relayed;
+mod given_up;
 mod taken_back;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayType
 
 pub use crate::settings::{JumpstartSettings, Mode, Settings};
 pub use day_relayed::{Carried, DayRelayed};
+pub use given_up::GivenUp;
 pub use taken_back::{MisledLeg, TakenBack, TakenPath};
 
 use crate::bounds::Bounds;
@@ -302,6 +304,9 @@ pub struct PlanRecord {
     /// is in effect: a plan before that gave the same path counts as well.
     #[serde(default)]
     pub paths_since: BTreeMap<FlowId, u64>,
+    /// True once gateways were told of it: sessions over its relays may be open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_used: bool,
 }
 
 impl PlanRecord {
@@ -355,6 +360,13 @@ pub struct Rollout {
     /// Plans whose sessions may still be open, the newest last.
     #[serde(default)]
     pub retiring: Vec<RetiringPlan>,
+    /// Hosts whose relays were waited for in vain.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
+    /// The plan from which the operator went back while it was put into effect: the controller does
+    /// not apply it by itself.
+    #[serde(default)]
+    pub set_aside: Option<u64>,
 }
 
 /// A plan that gateways do not follow any more, and whose relays go on for the sessions that began

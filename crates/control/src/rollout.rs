@@ -5,24 +5,26 @@
 //! for the sessions that began over them. So a gateway never has a path over a relay that does not
 //! allow it, and no session ends because its flow moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_units::{Duration, HostId, Money, RelayId};
 
 use crate::draft::{CONTROLLER, Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
-use crate::message::{Document, ProcessState};
+use crate::message::{Document, ProcessState, ProcessStatus};
 use crate::money;
 use crate::planning::{obstacle, reason_to_apply};
 use crate::record::{
-    FlowRecord, Host, Mode, PlanRecord, Record, RetiringPlan, Role, Rollout, Step, Watching,
+    FlowRecord, GivenUp, Host, Mode, PlanRecord, Record, RetiringPlan, Role, Rollout, Step,
+    Watching,
 };
 use crate::relayed::{self, RETIRES_FOR};
 use crate::state::{SEEN_WITHIN, State};
 use crate::take_back;
 use crate::tenants;
 
-/// Time that relays of a new plan have until they are ready, once their machines are set up.
+/// Time that relays of a new plan have until they are ready, beside that for which machines may be
+/// set up.
 /// Chosen: twelve reports, and longer than a relay takes to start.
 const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 /// Time for which an unreachable gateway is waited for, because it may still use the paths of the
@@ -38,36 +40,44 @@ pub(crate) fn apply(draft: &mut Draft, number: u64) -> Result<Answer, Refusal> {
     let Some(plan) = draft.state.plans.get(&number) else {
         return Err(Refusal::NotFound(format!("no plan {number}")));
     };
-    let rollout = &draft.state.rollout;
-    match rollout.step {
-        Step::Done if rollout.to == Some(number) => {
-            return Err(Refusal::Conflict(format!("plan {number} is in effect")));
-        }
-        // Relays still allow what it needs.
-        Step::Gateways if rollout.from == Some(number) => {}
-        Step::Done => {}
-        Step::Relays | Step::Gateways => {
-            let under_way = rollout.to.map_or("no plan".to_owned(), |to| format!("plan {to}"));
-            return Err(Refusal::Conflict(format!("{under_way} is being put into effect")));
-        }
+    let Rollout { from, to, step, .. } = draft.state.rollout;
+    let goes_back = step != Step::Done && from == Some(number);
+    if step == Step::Done && to == Some(number) {
+        return Err(Refusal::Conflict(format!("plan {number} is in effect")));
     }
-    if let Some(obstacle) = obstacle(&draft.state, draft.now(), plan) {
+    if step != Step::Done && !goes_back {
+        let under_way = to.map_or("no plan".to_owned(), |to| format!("plan {to}"));
+        return Err(Refusal::Conflict(format!("{under_way} is being put into effect")));
+    }
+    // Until gateways are told of another one, it is in effect, whatever stands against it.
+    let is_in_effect = goes_back && step == Step::Relays;
+    if !is_in_effect && let Some(obstacle) = obstacle(&draft.state, draft.now(), plan) {
         return Err(Refusal::Conflict(obstacle));
     }
     draft.audit(OPERATOR, format!("applies plan {number}"));
-    begin(draft, Some(number));
+    if is_in_effect {
+        go_back(draft);
+    } else {
+        // While gateways change over, relays still allow what the plan before needs.
+        begin(draft, Some(number));
+    }
+    if goes_back {
+        let rollout = draft.state.rollout.clone();
+        draft.push(Record::Rollout(Rollout { set_aside: to, ..rollout }));
+    }
     Ok(Answer::Done)
 }
 
 /// Puts the newest plan into effect, if that is the controller's part, nothing else is under way,
 /// and there is a reason for it; returns whether it does.
 pub(crate) fn apply_newest(draft: &mut Draft) -> bool {
-    let Rollout { to, step, .. } = draft.state.rollout;
+    let Rollout { to, step, set_aside, .. } = draft.state.rollout;
     if draft.state.settings.mode != Mode::Auto || step != Step::Done {
         return false;
     }
     let newest = draft.state.newest_plan().map(|plan| plan.number);
-    let Some(number) = newest.filter(|newest| Some(*newest) > to) else { return false };
+    let is_wanted = |newest: &u64| Some(*newest) > to && set_aside != Some(*newest);
+    let Some(number) = newest.filter(is_wanted) else { return false };
     let Some(reason) = reason_to_apply(&draft.state, draft.time, number) else { return false };
     draft.audit(CONTROLLER, format!("applies plan {number}: {reason}"));
     begin(draft, Some(number));
@@ -77,12 +87,22 @@ pub(crate) fn apply_newest(draft: &mut Draft) -> bool {
 /// Begins to put a plan into effect; `None`: all flows go direct.
 pub(crate) fn begin(draft: &mut Draft, to: Option<u64>) {
     let from = draft.state.rollout.to;
+    // Gateways follow it, also where it is from before that was noted.
+    mark_used(draft, from);
     enter(draft, from, to, Step::Relays);
+}
+
+/// Notes that gateways are told of a plan.
+fn mark_used(draft: &mut Draft, plan: Option<u64>) {
+    let plan = plan.and_then(|plan| draft.state.plans.get(&plan));
+    if let Some(plan) = plan.filter(|plan| !plan.was_used).cloned() {
+        draft.push(Record::Plan(PlanRecord { was_used: true, ..plan }));
+    }
 }
 
 fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
     let since_unix_ms = draft.now();
-    let mut retiring = draft.state.rollout.retiring.clone();
+    let Rollout { mut retiring, given_up, set_aside, .. } = draft.state.rollout.clone();
     if let Some(plan) = from.filter(|_| step == Step::Done && from != to) {
         let until_unix_ms = since_unix_ms + RETIRES_FOR.as_millis() as u64;
         retiring.retain(|other| other.plan != plan);
@@ -91,7 +111,16 @@ fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
     retiring.retain(|retiring| Some(retiring.plan) != to);
     let surplus = retiring.len().saturating_sub(MOST_RETIRING);
     retiring.drain(..surplus);
-    draft.push(Record::Rollout(Rollout { from, to, step, since_unix_ms, retiring }));
+    let set_aside = set_aside.filter(|plan| Some(*plan) != to);
+    draft.push(Record::Rollout(Rollout {
+        from,
+        to,
+        step,
+        since_unix_ms,
+        retiring,
+        given_up,
+        set_aside,
+    }));
     if let Some(plan) = to.filter(|_| step == Step::Done).and_then(|to| dated(draft, from, to)) {
         draft.push(Record::Plan(plan));
     }
@@ -181,31 +210,11 @@ fn forget_lost_probes(draft: &mut Draft) {
 
 /// Takes the next step if all is ready for it; returns whether it did.
 pub(crate) fn advance(draft: &mut Draft) -> bool {
-    let Rollout { from, to, step, since_unix_ms, .. } = draft.state.rollout.clone();
+    let Rollout { from, to, step, .. } = draft.state.rollout;
     let now = draft.now();
     match step {
         Step::Done => stop_what_is_unpaid(draft) || leave_what_cannot_stay(draft),
-        Step::Relays => {
-            let unready = unready_relays(&draft.state, now, to).next().cloned();
-            let Some(waits_for) = unready else {
-                enter(draft, from, to, Step::Gateways);
-                return true;
-            };
-            let limit = RELAYS_READY_WITHIN + draft.state.settings.relay_setup;
-            if waited(&draft.state, now, since_unix_ms) < limit {
-                return false;
-            }
-            let seconds = limit.as_secs();
-            let back = from.map_or("direct paths".to_owned(), |from| format!("plan {from}"));
-            let action = format!("goes back to {back}: relay {waits_for} not ready in {seconds} s");
-            draft.audit(CONTROLLER, action);
-            let plan = to.and_then(|to| draft.state.plans.get(&to));
-            // One that never was in effect has no sessions, for which its relays would go on.
-            let was_used = plan.is_some_and(|plan| !plan.paths_since.is_empty());
-            // Gateways that have not confirmed it are waited for, as they may have other paths.
-            enter(draft, if was_used { to } else { from }, from, Step::Gateways);
-            true
-        }
+        Step::Relays => await_relays(draft),
         Step::Gateways => {
             let mut gateways = draft.state.hosts.values().filter(|host| is_gateway(host));
             if gateways.any(|host| is_waited_for(&draft.state, now, host)) {
@@ -219,6 +228,90 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
             true
         }
     }
+}
+
+/// Has gateways take the plan once its relays are ready; gives it up where it cannot be kept, or a
+/// relay is not ready in time.
+fn await_relays(draft: &mut Draft) -> bool {
+    let (state, now) = (&draft.state, draft.now());
+    let Rollout { from, to, step: _, since_unix_ms, .. } = state.rollout;
+    let plan = to.and_then(|to| state.plans.get(&to));
+    let waited = waited(state, now, since_unix_ms);
+    let is_late = |host: &&HostId| waited >= most_wait(state, host);
+    let late = unready_relays(state, now, to).find(is_late);
+    let obstacle = plan.and_then(|plan| obstacle(state, now, plan));
+    let late = late.map(|host| {
+        let seconds = most_wait(state, host).as_secs();
+        format!("relay {host} not ready in {seconds} s")
+    });
+    let Some(why) = obstacle.or(late) else {
+        if unready_relays(state, now, to).next().is_some() {
+            return false;
+        }
+        mark_used(draft, to);
+        forgive_hosts_of(draft, to);
+        enter(draft, from, to, Step::Gateways);
+        return true;
+    };
+    let late = unready_relays(state, now, to).filter(is_late);
+    let failed = plan.into_iter().flat_map(|plan| plan.hosts.values());
+    let blamed = late.chain(failed.filter(|host| state.has_failed(host))).cloned().collect();
+    let back = from.map_or("direct paths".to_owned(), |from| format!("plan {from}"));
+    draft.audit(CONTROLLER, format!("goes back to {back}: {why}"));
+    give_up(draft, blamed);
+    go_back(draft);
+    true
+}
+
+/// Returns the longest wait for a relay: longer while its machine may be set up, which is until its
+/// host has told that it took its newest document, and while it starts.
+fn most_wait(state: &State, host: &HostId) -> Duration {
+    let starts = state.seen.get(host).zip(state.documents.get(host)).is_none_or(|(seen, it)| {
+        let starts = |process: &ProcessStatus| process.state == ProcessState::Starting;
+        !has_applied(state, host, it) || seen.processes.iter().any(starts)
+    });
+    RELAYS_READY_WITHIN + if starts { state.settings.relay_setup } else { Duration::ZERO }
+}
+
+/// Goes back to the plan before, while gateways follow that.
+fn go_back(draft: &mut Draft) {
+    let Rollout { from, to, .. } = draft.state.rollout;
+    let plan = to.and_then(|to| draft.state.plans.get(&to));
+    // One that no gateway was told of has no sessions, for which its relays would go on. One of
+    // before that was noted has times of paths.
+    let was_used = plan.is_some_and(|plan| plan.was_used || !plan.paths_since.is_empty());
+    // Gateways that have not confirmed the one before are waited for: they may have other paths.
+    enter(draft, if was_used { to } else { from }, from, Step::Gateways);
+}
+
+/// Gives hosts up for a while: no new plan is made with them, and none applied by the controller.
+fn give_up(draft: &mut Draft, hosts: BTreeSet<HostId>) {
+    let mut rollout = draft.state.rollout.clone();
+    let (now, relay_setup) = (draft.now(), draft.state.settings.relay_setup);
+    for host in hosts {
+        let known = rollout.given_up.iter().position(|it| it.host == host);
+        let before = known.map_or(0, |known| rollout.given_up.remove(known).times);
+        let agent_version = draft.state.seen.get(&host).map(|seen| seen.agent_version.clone());
+        let given_up = GivenUp::new(host, before, now, relay_setup);
+        rollout.given_up.push(GivenUp { agent_version, ..given_up });
+    }
+    draft.push(Record::Rollout(rollout));
+}
+
+/// Forgets that a host was given up, as the operator has done something about it.
+pub(crate) fn forgive(draft: &mut Draft, host: &HostId) {
+    let mut rollout = draft.state.rollout.clone();
+    rollout.given_up.retain(|it| it.host != *host);
+    if rollout != draft.state.rollout {
+        draft.push(Record::Rollout(rollout));
+    }
+}
+
+/// Forgets the same of the hosts of a plan, which are ready.
+fn forgive_hosts_of(draft: &mut Draft, plan: Option<u64>) {
+    let plan = plan.and_then(|plan| draft.state.plans.get(&plan));
+    let hosts: Vec<HostId> = plan.into_iter().flat_map(|it| it.hosts.values()).cloned().collect();
+    hosts.iter().for_each(|host| forgive(draft, host));
 }
 
 /// Puts the newest plan into effect where the one in effect cannot be kept, or there is none: what
@@ -459,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_whose_relay_is_not_ready_is_taken_back() {
+    fn plan_whose_relay_is_out_of_reach_is_taken_back() {
         let (mut bench, first, _) = with_proposal();
         bench.event(Event::Drain { host: host("gcp:europe-north1-1"), is_drained: true });
         bench.pass(1);
@@ -468,7 +561,7 @@ mod tests {
             (bench.state().rollout.from, bench.state().rollout.to),
             (Some(first), Some(third))
         );
-        bench.pass_without(58, &[3]);
+        bench.pass_without(28, &[3]);
         assert_eq!(bench.state().rollout.step, Step::Relays);
         bench.pass_without(5, &[3]);
         assert_eq!(
@@ -480,34 +573,233 @@ mod tests {
         assert!(bench.state().audit.values().any(said));
     }
 
-    /// Lets so many seconds pass, in which the relay of host 4 starts.
-    fn pass_while_it_starts(bench: &mut Bench, seconds: u64) {
+    /// Lets so many seconds pass, in which the relay of host 4 is in a state.
+    fn pass_while_it_is(state: ProcessState, bench: &mut Bench, seconds: u64) {
         for _ in 0..seconds {
             bench.pass_without(1, &[4]);
             bench.report_with(4, |report| {
-                report.processes.iter_mut().for_each(|it| it.state = ProcessState::Starting);
+                report.processes.iter_mut().for_each(|it| it.state = state);
             });
         }
     }
 
-    #[test]
-    fn plan_waits_as_long_as_machines_take_to_set_up() {
+    /// Lets so many seconds pass, in which the relay of host 4 starts.
+    fn pass_while_it_starts(bench: &mut Bench, seconds: u64) {
+        pass_while_it_is(ProcessState::Starting, bench, seconds);
+    }
+
+    fn at(bench: &Bench) -> (Option<u64>, Step) {
+        (bench.state().rollout.to, bench.state().rollout.step)
+    }
+
+    fn has_said(bench: &Bench, text: &str) -> usize {
+        bench.state().audit.values().filter(|entry| entry.action.contains(text)).count()
+    }
+
+    /// Returns an overlay that takes 300 s to set machines up, the plan that is in effect, and a
+    /// newer one over host 4 in place of one that is drained.
+    fn with_new_machine() -> (Bench, Option<u64>, u64) {
         let mut bench = Bench::in_service();
         let first = bench.state().rollout.to;
-        let setup = SettingsRequest {
-            relay_setup: Some(Duration::from_secs(300)),
-            ..SettingsRequest::mode(Mode::Suggest)
-        };
+        let relay_setup = Some(Duration::from_secs(300));
+        let setup = SettingsRequest { relay_setup, ..SettingsRequest::mode(Mode::Suggest) };
         bench.event(Event::ChangeSettings(setup));
         bench.join(4, crate::testing::relay("gcp:asia-east1"));
         bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
         bench.pass(10);
-        let (new, plan) = (host("gcp:asia-east1-2"), bench.plan());
+        let plan = bench.plan();
+        (bench, first, plan)
+    }
+
+    /// The relay of host 4.
+    const NEW: &str = "gcp:asia-east1-2";
+
+    #[test]
+    fn budget_that_pays_no_longer_ends_the_wait_at_once() {
+        let usd = |usd| Money::from_usd(usd).unwrap();
+        let budget = |most| Event::ChangeSettings(SettingsRequest::budget(usd(most)));
+        for most in [0.0, 1.0] {
+            let (mut bench, first, plan) = with_new_machine();
+            bench.event(Event::Apply { plan });
+            pass_while_it_starts(&mut bench, 100);
+            assert_eq!(at(&bench), (Some(plan), Step::Relays));
+            bench.controller = bench.restarted();
+            bench.event(budget(most));
+            assert_eq!(bench.config(NEW), None, "in the same decision");
+            bench.pass(30);
+            let stays = first.filter(|_| most > 0.0);
+            assert_eq!(at(&bench), (stays, Step::Done), "one that costs too much is kept for now");
+        }
+        // Spent.
+        let (mut bench, _, plan) = with_new_machine();
+        bench.event(Event::Apply { plan });
+        pass_while_it_starts(&mut bench, 100);
+        let (bytes_up, session) = (1_000_000_000_000, tally(Arm::Overlay, &PATH, &[1.0]));
+        bench.sessions(1, 1, vec![SessionTally { size_class: 40, bytes_up, ..session }]);
+        bench.event(Event::Tick);
+        assert_eq!(bench.config(NEW), None);
+        bench.pass(30);
+        assert_eq!(at(&bench), (None, Step::Done));
+        assert!(PATH.iter().all(|relay| bench.config(relay).is_none()));
+    }
+
+    #[test]
+    fn operator_ends_the_wait_by_the_plan_in_effect() {
+        let (mut bench, first, plan) = with_new_machine();
+        bench.event(Event::Apply { plan });
+        pass_while_it_starts(&mut bench, 10);
+        assert!(matches!(bench.refusal(Event::Apply { plan }), Refusal::Conflict(_)));
+        // Although a host of it is drained.
+        bench.event(Event::Apply { plan: first.unwrap() });
+        assert_eq!((bench.state().rollout.to, bench.config(NEW)), (first, None));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Auto)));
+        bench.pass(30);
+        assert_eq!(at(&bench), (first, Step::Done), "the controller does not insist on it");
+        let again = bench.plan();
+        assert_eq!(at(&bench), (Some(again), Step::Relays), "a newer one is another matter");
+    }
+
+    #[test]
+    fn only_machines_that_are_set_up_are_waited_for_longer() {
+        let (mut bench, first, plan) = with_new_machine();
+        bench.event(Event::Apply { plan });
+        pass_while_it_is(ProcessState::Draining, &mut bench, 58);
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        pass_while_it_is(ProcessState::Draining, &mut bench, 5);
+        assert_eq!(at(&bench), (first, Step::Done));
+        assert_eq!(has_said(&bench, "relay gcp:asia-east1-2 not ready in 60 s"), 1);
+    }
+
+    #[test]
+    fn host_that_cannot_come_ends_the_wait_at_once() {
+        for number in 0..4 {
+            let (mut bench, first, plan) = with_new_machine();
+            bench.event(Event::Apply { plan });
+            pass_while_it_starts(&mut bench, 10);
+            let why = match number {
+                0 => {
+                    bench.event(Event::Drain { host: host(NEW), is_drained: true });
+                    "is drained"
+                }
+                1 => {
+                    bench.event(Event::Revoke(host(NEW)));
+                    "is revoked"
+                }
+                2 => {
+                    bench.report_with(4, |report| {
+                        report.processes[0].state = ProcessState::Failed;
+                    });
+                    "is unreachable or failing"
+                }
+                _ => {
+                    let version = bench.state().documents[&host(NEW)].version;
+                    bench.report_with(4, |report| {
+                        let reason = "above the ceiling".to_owned();
+                        let refused = crate::message::RefusedDocument { version, reason };
+                        report.refused = Some(refused);
+                    });
+                    "is unreachable or failing"
+                }
+            };
+            bench.event(Event::Tick);
+            assert_eq!(bench.state().rollout.to, first, "{why}");
+            // A revoked host gets no document any more.
+            assert!(bench.config(NEW).is_none() || number == 1, "{why}");
+            assert_eq!(has_said(&bench, &format!("host gcp:asia-east1-2 of plan {plan} {why}")), 1);
+            assert_eq!(bench.state().rollout.given_up.len(), usize::from(number > 1));
+        }
+    }
+
+    #[test]
+    fn controller_gives_a_machine_up_for_a_while_and_longer_each_time() {
+        let (mut bench, first, plan) = with_new_machine();
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Auto)));
+        assert_eq!(at(&bench), (Some(plan), Step::Relays), "a host of the other is drained");
+        pass_while_it_starts(&mut bench, 365);
+        assert_eq!(at(&bench), (first, Step::Done));
+        assert_eq!(has_said(&bench, "goes back to plan"), 1);
+        let stale = bench.controller.staleness(bench.time());
+        assert!(stale.iter().any(|why| why.contains("was given up")), "{stale:?}");
+        let other = bench.plan();
+        assert!(!bench.state().plans[&other].hosts.values().any(|used| *used == host(NEW)));
+        let kept = bench.restarted();
+        assert_eq!(kept.state().rollout.given_up, bench.state().rollout.given_up);
+        assert_eq!(bench.controller.staleness(bench.time()), Vec::<String>::new());
+        // As long as machines take to be set up, and a minute.
+        pass_while_it_starts(&mut bench, 330);
+        assert_eq!(bench.config(NEW), None);
+        assert_eq!(bench.controller.staleness(bench.time()), Vec::<String>::new());
+        pass_while_it_starts(&mut bench, 40);
+        let stale = bench.controller.staleness(bench.time());
+        assert!(stale.iter().any(|why| why.contains("may be tried again")), "{stale:?}");
+        let again = bench.plan();
+        assert!(bench.state().plans[&again].hosts.values().any(|used| *used == host(NEW)));
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        if at(&bench).1 == Step::Done {
+            bench.event(Event::Apply { plan: again });
+        }
+        pass_while_it_starts(&mut bench, 365);
+        let times = |bench: &Bench| -> Vec<u32> {
+            bench.state().rollout.given_up.iter().map(|it| it.times).collect()
+        };
+        assert_eq!(times(&bench), [2]);
+        let left = bench.state().rollout.given_up[0].until_unix_ms - bench.now;
+        assert!((700_000..=720_000).contains(&left), "{left}");
+        // Another version may do better, and the operator knows more.
+        let is_given_up = |bench: &Bench| bench.state().is_given_up(&host(NEW), bench.now);
+        assert!(is_given_up(&bench));
+        bench.report_with(4, |report| report.agent_version = "9.9.9".to_owned());
+        assert!(!is_given_up(&bench));
+        bench.report(4, Vec::new());
+        assert!(is_given_up(&bench));
+        bench.event(Event::Drain { host: host(NEW), is_drained: false });
+        assert_eq!(times(&bench), Vec::<u32>::new());
+        // One that is ready is given up no more.
+        bench.event(Event::Apply { plan: again });
+        bench.pass(10);
+        assert_eq!(at(&bench), (Some(again), Step::Done));
+    }
+
+    #[test]
+    fn relays_go_on_of_a_plan_that_gateways_were_told_of() {
+        let (mut bench, first, plan) = with_new_machine();
+        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: false });
+        bench.event(Event::Apply { plan });
+        // A gateway has its paths, and another one may: it is not in effect yet.
+        let pass_without_gateway = |bench: &mut Bench| {
+            for _ in 0..3 {
+                bench.now += 1000;
+                bench.event(Event::Tick);
+                (2..=4).for_each(|number| drop(bench.report(number, Vec::new())));
+            }
+        };
+        pass_without_gateway(&mut bench);
+        assert_eq!(at(&bench), (Some(plan), Step::Gateways));
+        assert!(bench.state().plans[&plan].paths_since.is_empty());
+        bench.event(Event::Apply { plan: first.unwrap() });
+        pass_without_gateway(&mut bench);
+        assert_eq!(at(&bench), (first, Step::Gateways));
+        // Again, and its relay is started anew and does not come.
+        bench.report_with(4, |report| report.processes[0].state = ProcessState::Starting);
+        bench.event(Event::Apply { plan });
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        bench.event(Event::Apply { plan: first.unwrap() });
+        assert!(bench.config(NEW).is_some(), "sessions may be open over it");
+        bench.pass(30);
+        assert_eq!(at(&bench), (first, Step::Done));
+        let retiring: Vec<u64> = bench.state().rollout.retiring.iter().map(|it| it.plan).collect();
+        assert_eq!(retiring, [plan]);
+        assert!(bench.config(NEW).is_some());
+    }
+
+    #[test]
+    fn plan_waits_as_long_as_machines_take_to_set_up() {
+        let (mut bench, first, plan) = with_new_machine();
+        let new = host(NEW);
         let machine = |bench: &Bench| {
             let days = bench.state().spent.values();
             days.filter_map(|spent| spent.machines.get(&new)).map(|usd| usd.as_usd()).sum::<f64>()
         };
-        let at = |bench: &Bench| (bench.state().rollout.to, bench.state().rollout.step);
         bench.event(Event::Apply { plan });
         pass_while_it_starts(&mut bench, 350);
         assert_eq!(at(&bench), (Some(plan), Step::Relays));
@@ -526,24 +818,13 @@ mod tests {
 
     #[test]
     fn machine_that_is_never_set_up_is_given_up_and_paid_no_more() {
-        let mut bench = Bench::in_service();
-        let first = bench.state().rollout.to;
-        let relay_setup = Some(Duration::from_secs(300));
-        let setup = SettingsRequest { relay_setup, ..SettingsRequest::mode(Mode::Suggest) };
-        bench.event(Event::ChangeSettings(setup));
-        bench.join(4, crate::testing::relay("gcp:asia-east1"));
-        bench.event(Event::Drain { host: host("gcp:asia-east1-1"), is_drained: true });
-        bench.pass(10);
-        let plan = bench.plan();
+        let (mut bench, first, plan) = with_new_machine();
         bench.event(Event::Apply { plan });
         pass_while_it_starts(&mut bench, 356);
         assert_eq!(bench.state().rollout.step, Step::Relays);
         pass_while_it_starts(&mut bench, 10);
         assert_eq!((bench.state().rollout.to, bench.state().rollout.step), (first, Step::Done));
-        let said = |entry: &crate::record::AuditEntry| {
-            entry.action.ends_with("relay gcp:asia-east1-2 not ready in 360 s")
-        };
-        assert!(bench.state().audit.values().any(said));
+        assert_eq!(has_said(&bench, "relay gcp:asia-east1-2 not ready in 360 s"), 1);
         assert_eq!(bench.config("gcp:asia-east1-2"), None, "no session began over it");
         assert_eq!(bench.state().rollout.retiring, []);
         assert!(bench.config("gcp:asia-east1-1").is_some());

@@ -12,7 +12,7 @@ use crate::knowledge::{self, CHANGED_BY};
 use crate::money;
 use crate::packets;
 use crate::planning::{legs_of_paths, obstacle};
-use crate::record::{FlowRecord, PlanRecord};
+use crate::record::{FlowRecord, GivenUp, PlanRecord};
 use crate::state::State;
 use crate::take_back;
 use crate::tenants;
@@ -31,6 +31,7 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
         return vec!["there is no plan yet".to_owned()];
     };
     let mut reasons: Vec<String> = obstacle(state, now, plan).into_iter().collect();
+    reasons.extend(given_up(state, now, plan));
     reasons.extend(budgeted(state, now, plan));
     reasons.extend(tenants::budgeted(state, now, plan));
     reasons.extend(take_back::to_try_again(state, now, plan.made_unix_ms));
@@ -42,6 +43,23 @@ pub(crate) fn reasons(state: &State, time: Timestamp) -> Vec<String> {
     }
     reasons.extend(measured(state, now, plan));
     reasons
+}
+
+/// Returns the hosts of the plan that were given up since it was made, and those that were before,
+/// and may be tried again.
+fn given_up(state: &State, now: u64, plan: &PlanRecord) -> Vec<String> {
+    let line = |it: &GivenUp| {
+        let (host, number) = (&it.host, plan.number);
+        let since = plan.made_unix_ms;
+        if plan.hosts.values().any(|used| used == host) {
+            let is_given_up = state.is_given_up(host, now);
+            is_given_up.then(|| format!("host {host} of plan {number} was given up: not ready"))
+        } else {
+            let is_over = it.until_unix_ms > since && it.until_unix_ms <= now;
+            is_over.then(|| format!("host {host} was given up, and may be tried again"))
+        }
+    };
+    state.rollout.given_up.iter().filter_map(line).collect()
 }
 
 /// Returns that another sum may be spent than when the plan was made, if so.

@@ -163,15 +163,36 @@ impl State {
         is_steady.then_some(since_unix_ms)
     }
 
-    /// Returns the hosts that a plan may use as relays: trusted, not drained, reachable, and none
-    /// whose relay has failed, whose agent refuses its document, or whose owner's spend is used up.
+    /// Returns the hosts that a new plan may use as relays: those that can run them, and were not
+    /// given up lately.
     pub fn relay_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
+        let hosts = self.able_hosts(now_unix_ms);
+        hosts.filter(move |host| !self.is_given_up(&host.id, now_unix_ms))
+    }
+
+    /// Returns whether a host's relay was waited for in vain lately, and nothing of it has changed.
+    pub(crate) fn is_given_up(&self, host: &HostId, now_unix_ms: u64) -> bool {
+        let given_up = self.rollout.given_up.iter().find(|it| it.host == *host);
+        let version = self.seen.get(host).map(|seen| &seen.agent_version);
+        given_up.is_some_and(|it| {
+            let is_same = it.agent_version.as_ref().zip(version).is_none_or(|(a, b)| a == b);
+            is_same && it.counts(now_unix_ms)
+        })
+    }
+
+    /// Returns whether the relay of a host has failed, or its agent refuses its document.
+    pub(crate) fn has_failed(&self, host: &HostId) -> bool {
+        let failed = |process: &ProcessStatus| process.state == ProcessState::Failed;
+        let fails = |seen: &Seen| seen.refused.is_some() || seen.processes.iter().any(failed);
+        self.seen.get(host).is_some_and(fails)
+    }
+
+    /// Returns the hosts that can run relays: trusted, not drained, reachable, and none whose relay
+    /// has failed, whose agent refuses its document, or whose owner's spend is used up.
+    pub(crate) fn able_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
         let is_able = |host: &&Host| {
-            let fails = |seen: &Seen| {
-                let failed = |process: &ProcessStatus| process.state == ProcessState::Failed;
-                seen.refused.is_some() || seen.is_used_up() || seen.processes.iter().any(failed)
-            };
-            !self.seen.get(&host.id).is_some_and(fails)
+            let is_used_up = self.seen.get(&host.id).is_some_and(Seen::is_used_up);
+            !is_used_up && !self.has_failed(&host.id)
         };
         let is_there = move |host: &&Host| {
             let is_relay = matches!(host.role, Role::Relay { .. });

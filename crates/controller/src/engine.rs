@@ -255,6 +255,7 @@ mod tests {
             packets: Box::default(),
             demands: std::collections::BTreeMap::new(),
             paths_since: std::collections::BTreeMap::new(),
+            was_used: false,
         };
         let path = TakenPath {
             path: vec![relay],

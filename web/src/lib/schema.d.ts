@@ -3758,6 +3758,8 @@ export interface components {
              * @description The cost of what it uses in a day.
              */
             usd_per_day: number;
+            /** @description True once gateways were told of it: sessions over its relays may be open. */
+            was_used?: boolean;
         };
         /** @description The path of a flow, with its predicted completion time and cost. */
         PlannedFlow: {

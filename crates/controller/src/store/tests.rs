@@ -44,6 +44,7 @@ fn plan(number: u64) -> Record {
         flows: Vec::new(),
         demands: std::collections::BTreeMap::new(),
         paths_since: std::collections::BTreeMap::new(),
+        was_used: false,
         rests_on: Vec::new(),
         measurements: Vec::new(),
         measurements_in_effect: Vec::new(),
