@@ -234,7 +234,7 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
 /// relay is not ready in time.
 fn await_relays(draft: &mut Draft) -> bool {
     let (state, now) = (&draft.state, draft.now());
-    let Rollout { from, to, step: _, since_unix_ms, .. } = state.rollout;
+    let Rollout { from, to, since_unix_ms, .. } = state.rollout;
     let plan = to.and_then(|to| state.plans.get(&to));
     let waited = waited(state, now, since_unix_ms);
     let is_late = |host: &&HostId| waited >= most_wait(state, host);
