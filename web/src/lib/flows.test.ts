@@ -19,6 +19,8 @@ const flow = (id: string, path: string[], seconds: number | null = null): FlowVi
   usd_per_day: null,
   why: '',
   since_unix_ms: null,
+  tenant: null,
+  is_stopped: false,
 });
 
 const gain = (flow: string, day: number): FlowGain => ({
