@@ -15,8 +15,8 @@ use common::controller::Controller;
 use common::{Files, PROGRAM, command, text};
 use serde_json::Value;
 
-/// Runs the last argument, the line for the remote shell, as if it were on the host. The destination
-/// before it is the folder.
+/// Runs the last argument, the line for the remote shell, as if it were on the host. The
+/// destination before it is the folder.
 const SSH: &str = r#"#!/bin/sh
 while [ $# -gt 2 ]; do shift; done
 line=$(printf '%s\n' "$2" | sed "s|/var/lib/tradewind|$1/data|g; s|/var/cache/tradewind|$1/cache|g

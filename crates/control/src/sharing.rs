@@ -17,8 +17,8 @@ use crate::record::Host;
 use crate::settings::JumpstartSettings;
 use crate::state::{SEEN_WITHIN, State};
 
-/// Most hosts whose windows one host is told. Chosen: a report then takes some 3,000 windows in, and
-/// each host has three of the hundred places.
+/// Most hosts whose windows one host is told. Chosen: a report then takes some 3,000 windows in,
+/// and each host has three of the hundred places.
 const MOST_HOSTS: usize = 32;
 
 /// The windows that hosts have of one destination.

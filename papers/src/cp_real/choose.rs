@@ -55,9 +55,14 @@ pub(super) fn choose(
         let plans: Vec<(&'static str, Plan)> =
             algorithms.iter().map(plan).collect::<Result<_, ExperimentError>>()?;
         let legs = plans.iter().flat_map(|(_, plan)| legs_of(plan, &flows));
-        wanted = legs.filter(|pair| !knowledge.has_rate(pair)).collect();
+        let unmeasured: BTreeSet<Pair> = legs.filter(|pair| !knowledge.has_rate(pair)).collect();
+        wanted = unmeasured
+            .iter()
+            .filter(|pair| prober.effort().between_relays || !knowledge.is_between_relays(pair))
+            .cloned()
+            .collect();
         if wanted.is_empty() || round + 1 == prober.effort().rounds {
-            return Ok(Choice { problem, plans, unmeasured: wanted.len() });
+            return Ok(Choice { problem, plans, unmeasured: unmeasured.len() });
         }
     }
     unreachable!("the last round returns")

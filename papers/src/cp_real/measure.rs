@@ -23,6 +23,8 @@ pub(super) struct Effort {
     pub(super) rate_duration: Duration,
     /// The time for which a rate must be steady to end its test early.
     pub(super) steady_for: Duration,
+    /// `true` when the rates between relays are measured, too.
+    pub(super) between_relays: bool,
     /// Largest number of rounds of planning and measuring; the last plan may use unmeasured legs.
     pub(super) rounds: usize,
     /// The time for the transfers of a plan, after which invalid ones are not repeated.
@@ -36,6 +38,7 @@ impl Effort {
         rtt_interval: Duration::from_millis(100),
         rate_duration: Duration::from_secs(8),
         steady_for: Duration::from_secs(1),
+        between_relays: true,
         // Two to four suffice on the demo's mesh.
         rounds: 6,
         to_carry: Duration::from_secs(60),
@@ -46,7 +49,8 @@ impl Effort {
         rtt_interval: Duration::from_millis(100),
         rate_duration: Duration::from_secs(4),
         steady_for: Duration::from_millis(500),
-        rounds: 4,
+        between_relays: false,
+        rounds: 2,
         to_carry: Duration::from_secs(8),
     };
 }
