@@ -245,7 +245,7 @@ fn gateway_logs_to_its_agent_alone() {
             format!("control_share = 0.02\nsocks5 = ['127.0.0.1:1080']\n[access_log]\nto = '{to}'");
         is_as_expected(to, checked(&ceiling, Kind::Gateway, gateway(&more)), expected);
     }
-    let traces = "[traces]\nendpoint = 'http://127.0.0.1:4318'";
+    let traces = "socks5 = ['127.0.0.1:1080']\n[traces]\nendpoint = 'http://127.0.0.1:4318'";
     let checked = checked(&ceiling, Kind::Gateway, gateway(traces));
     is_as_expected(traces, checked, "traces: expected none");
 }

@@ -761,7 +761,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/invites/{invite}": {
+    "/v1/invites/{invite_id}": {
         parameters: {
             query?: never;
             header?: never;
@@ -774,7 +774,7 @@ export interface paths {
                 query?: never;
                 header?: never;
                 path: {
-                    invite: string;
+                    invite_id: string;
                 };
                 cookie?: never;
             };

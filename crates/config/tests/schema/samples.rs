@@ -73,6 +73,9 @@ to = "/var/log/access.log"
 rotate_at = "100 MB"
 keep = 4
 one_in = 1
+[traces]
+endpoint = "http://127.0.0.1:4318/v1/traces"
+sample = 0.05
 [audit_log]
 to = "udp:192.0.2.50:5514"
 [jumpstart]
@@ -129,6 +132,9 @@ idle = "1 h"
 warm = 1
 [access_log]
 to = "unix:/run/log.sock"
+[traces]
+endpoint = "http://[::1]:4318"
+sample = "1 %"
 [jumpstart]
 [[user]]
 name = "ann"

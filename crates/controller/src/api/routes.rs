@@ -102,7 +102,7 @@ fn hosts_and_flows() -> Vec<Route> {
         post_of("/v1/invites", "Invite a host", post(handlers::invite))
             .takes::<InviteRequest>()
             .answers::<InviteAnswer>(),
-        get_of("/v1/invites/{invite}", "What became of an invite", get(handlers::show_invite))
+        get_of("/v1/invites/{invite_id}", "What became of an invite", get(handlers::show_invite))
             .answers::<InviteView>(),
         get_of("/v1/hosts", "All hosts", get(handlers::hosts)).answers::<Hosts>(),
         post_of("/v1/hosts/{id}/drain", "Have no plan use a host any more", post(handlers::drain)),
@@ -339,7 +339,7 @@ fn operation(route: Route, requests: &mut SchemaGenerator, answers: &mut SchemaG
         .map(|name| {
             let schema = match name {
                 "number" => json!({ "type": "string", "pattern": "^([0-9]{1,19}|newest)$" }),
-                "invite" => json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{43}$" }),
+                "invite_id" => json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{43}$" }),
                 // Names of hosts and flows have the same form.
                 _ => json!(requests.subschema_for::<SiteId>()),
             };

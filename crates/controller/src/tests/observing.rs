@@ -187,7 +187,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
             .replace("{number}", "newest")
             .replace("{from}", "office")
             .replace("{to}", "192.0.2.7")
-            .replace("{invite}", &invite.id);
+            .replace("{invite_id}", &invite.id);
         let answer: Value = client.get(&asked).unwrap();
         check(&document, &schema["schema"], &answer);
         let unlike = serde_json::json!({ "schema_version": "one", "openapi": 3 });

@@ -71,7 +71,7 @@ fn token_of_a_tenant_reaches_nothing_of_others_on_any_route() {
             for name in ["nothing", "secret", "victim", "overlays"] {
                 let at = path.replace("{id}", name).replace("{number}", "newest");
                 let at = at.replace("{site}", "office").replace("{from}", "office");
-                let at = at.replace("{to}", "192.0.2.7").replace("{invite}", name);
+                let at = at.replace("{to}", "192.0.2.7").replace("{invite_id}", name);
                 for (number, (token, whose)) in tokens.iter().zip(HOSTILE).enumerate() {
                     let body = body(&at);
                     let method = method.to_uppercase();
