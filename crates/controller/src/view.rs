@@ -65,7 +65,7 @@ pub struct InviteAnswer {
     pub invite: String,
 }
 
-/// What became of an invite.
+/// An invite as it stands now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InviteView {
     /// [`SCHEMA_VERSION`].

@@ -2916,7 +2916,7 @@ export interface components {
              */
             ttl_ms: number;
         };
-        /** @description What became of an invite. */
+        /** @description An invite as it stands now. */
         InviteView: {
             /**
              * Format: uint64

@@ -1,4 +1,4 @@
-//! What a session's trace needs beside its record for the access log: its ids, and its dials.
+//! Ids and dials of a session, which its trace needs beside its record for the access log.
 
 use tokio::time::Instant;
 use tradewind_grant::{Destination, Nonce, SpanId, Status, TraceId, TraceSeed};
