@@ -23,7 +23,7 @@ pub(crate) struct BudgetArgs {
     /// Share of the budget that rate tests may use; 0: none are made
     #[arg(long, value_name = "SHARE")]
     tests: Option<Ratio>,
-    /// Prices and relay types of your own (docs/how-to/overlay.md), for costs from now on
+    /// Prices and relay types of your own (docs/how-to/money.md), for costs from now on
     #[arg(long, value_name = "FILE")]
     terms: Option<PathBuf>,
     #[command(flatten)]

@@ -41,7 +41,7 @@ enum MeasureCommand {
     ///
     /// The planner uses it as it uses measurements of agents of that age. A leg that agents measure
     /// has their figures again with their next probe. Files, and the keys that are read of them:
-    /// docs/how-to/overlay.md.
+    /// docs/how-to/measure.md.
     Import(import::ImportArgs),
     /// Print all measurements of the last week as CSV, which `import` reads
     Export {
