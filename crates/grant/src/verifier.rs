@@ -166,6 +166,12 @@ impl Verifier {
         }
     }
 
+    /// Returns the trusted operators.
+    #[must_use]
+    pub const fn trust(&self) -> &Arc<Trust> {
+        &self.trust
+    }
+
     /// Replaces the trusted operators, and drops grants of others.
     pub fn set_trust(&mut self, trust: Arc<Trust>) {
         // Revoked grants are retained, so that their holders are notified of the revocation each

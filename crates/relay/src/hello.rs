@@ -1,33 +1,64 @@
 //! Warm connections that neighbours keep here: a hello, an idle time, and then the header of a
 //! session.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
+use tokio::sync::watch;
 use tokio::time::timeout;
+use tradewind_config::Share;
 use tradewind_grant::header::HEADER_LIMIT;
-use tradewind_grant::{GrantError, PublicIdentity, Reply, ReplyKey, Status, warm};
+use tradewind_grant::{PublicIdentity, Reply, Status, warm};
 use tradewind_net::tcp;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::dial::pool::LONGEST_WAIT;
+use tradewind_stream::limits::quota::Members;
 use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::process::worker::Permit;
 
 use super::first_bytes::header_bytes;
+use super::judgement::HeaderVerifier;
 use super::welcome::complain;
-use super::{RelayService, unix_now};
 
-impl RelayService {
+/// The warm connections that rest here.
+pub(super) struct WarmConnections {
+    /// Neighbours, each of which has a share of them.
+    resting: Arc<Members<PublicIdentity>>,
+    /// The most of one neighbour.
+    most: AtomicU32,
+    /// The phase of the shutdown, with whose first step they end.
+    phase: OnceLock<watch::Receiver<Phase>>,
+}
+
+impl WarmConnections {
+    /// Creates a place where `most` of each neighbour may rest.
+    pub(super) fn new(most: u32) -> Self {
+        let resting = Members::new(Share::default());
+        Self { resting, most: AtomicU32::new(most), phase: OnceLock::new() }
+    }
+
+    pub(super) fn set_most(&self, most: u32) {
+        self.most.store(most, Relaxed);
+    }
+
+    /// Makes them end with the first step of a shutdown. A relay runs once, so this is set once.
+    pub(super) fn end_with(&self, phase: watch::Receiver<Phase>) {
+        let _first = self.phase.set(phase);
+    }
+
     /// Answers the hello in `bytes`, and waits for the header.
-    pub(super) async fn warm_header(
+    pub(super) async fn header(
         &self,
+        verifier: &HeaderVerifier,
         stream: &Connection,
         bytes: &[u8],
         read_ahead: &mut ReadAhead,
         permit: &mut Permit,
     ) -> Result<Vec<u8>, Outcome> {
-        let key = self.hello(bytes, stream.peer()).map_err(|cause| {
+        let key = verifier.open_hello(bytes, stream.peer()).map_err(|cause| {
             complain(permit, stream, &cause);
             Outcome::Forged
         })?;
@@ -36,7 +67,7 @@ impl RelayService {
         // capacity then. It may be evicted for a session, which is worth more than a connection
         // that may be needed later.
         let rest = permit.rest().map_err(|refusal| (refusal, refusal.rejection())).and_then(|()| {
-            let place = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
+            let place = self.resting.enter(neighbour, Some(self.most.load(Relaxed)));
             place.ok_or((Outcome::Full, "too many warm connections rest"))
         });
         let _rests = match rest {
@@ -76,13 +107,5 @@ impl RelayService {
             _ = phase.wait_for(|phase| *phase >= Phase::Draining) => None,
         };
         read.filter(|bytes| !warm::is_hello(bytes))
-    }
-
-    /// Opens a hello from `peer`, which is the identity proved in TLS, if there is one.
-    fn hello(&self, bytes: &[u8], peer: Option<PublicIdentity>) -> Result<ReplyKey, GrantError> {
-        match (peer, warm::sender(bytes)) {
-            (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),
-            _ => self.lock_verifier().open_hello(unix_now(), bytes),
-        }
     }
 }

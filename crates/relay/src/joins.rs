@@ -2,6 +2,7 @@
 //! here.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use tokio::time::{Instant, timeout};
 use tradewind_grant::OpenHeader;
@@ -9,23 +10,23 @@ use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::{Progress, ReadAhead};
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::process::worker::Permit;
-use tradewind_stream::stripe::{Member, NotAdmitted, Offer};
+use tradewind_stream::stripe::{Member, NotAdmitted, Offer, Sessions};
 use tradewind_stripe::frame::START_BYTES;
 
 use super::{RelayService, most_sessions, silent};
 
-impl RelayService {
-    /// Lets connections join the session of `header`, before the path is reported open to its
-    /// neighbour.
-    pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
-        let offer = || {
-            let (grant, most) = (header.grant_id, most_sessions(header));
-            let member = Member { gateway: header.grant.gateway, grant, most };
-            self.joinable.offer(&header.upstream, header.neighbour(), member)
-        };
-        header.terms.may_stripe.then(offer)
-    }
+/// Lets connections join the session of `header`, before the path is reported open to its
+/// neighbour.
+pub(super) fn offer(joinable: &Arc<Sessions>, header: &OpenHeader) -> Option<Offer> {
+    let offer = || {
+        let (grant, most) = (header.grant_id, most_sessions(header));
+        let member = Member { gateway: header.grant.gateway, grant, most };
+        joinable.offer(&header.upstream, header.neighbour(), member)
+    };
+    header.terms.may_stripe.then(offer)
+}
 
+impl RelayService {
     /// Passes a connection that joins a session to it, on whichever worker it is, and waits until
     /// it is over.
     pub(super) async fn join(
@@ -36,7 +37,7 @@ impl RelayService {
         permit: &mut Permit,
         deadline: Instant,
     ) -> Outcome {
-        let admitted = match self.joinable.admit(bytes, connection.peer()) {
+        let admitted = match self.onward.joinable.admit(bytes, connection.peer()) {
             Ok(admitted) => admitted,
             // It may have ended a moment ago: that is not logged, and is no attack.
             Err(NotAdmitted::NoSession) => {
@@ -48,12 +49,10 @@ impl RelayService {
                 return silent(&connection, Outcome::Forged, deadline).await;
             }
         };
-        let Member { gateway, grant, most } = admitted.member;
-        let Some(place) = self.gateways.enter(gateway, None) else { return Outcome::GatewayFull };
-        if let Err(refusal) = permit.admit(Some(place)) {
-            return refusal;
-        }
-        let Some(_place) = self.grants.enter(grant, most) else { return Outcome::GrantFull };
+        let _place = match self.places.join(permit, admitted.member) {
+            Ok(place) => place,
+            Err(refusal) => return refusal,
+        };
         if !permit.worker().may_stripe() {
             return Outcome::Full;
         }

@@ -4,12 +4,48 @@
 //! the next process's answer, and nothing else does: the table is sent, and the next process asked,
 //! without the lock that all workers share.
 
-use super::*;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tradewind_grant::{Opening, ReceivedHeader, Refusal};
-use tradewind_stream::process::upgrade::{send_bytes, start_asking};
+use tokio::time::{Instant, timeout_at};
+use tradewind_grant::{
+    GrantError, OpenHeader, Opening, PublicIdentity, ReceivedHeader, Refusal, ReplyKey, Sighting,
+    Verifier, warm,
+};
+use tradewind_stream::clock::unix_now;
+use tradewind_stream::process::upgrade::{Successor, send_bytes, start_asking};
 
-impl RelayService {
+/// The verifier of headers and hellos.
+pub(super) struct HeaderVerifier {
+    /// Shared by all workers, since a replayed header may arrive at another one. Locked for a few
+    /// keyed hashes at a time; signatures are checked without the lock.
+    verifier: Arc<Mutex<Verifier>>,
+    /// The process that takes over, which holds the table of headers seen from then on.
+    successor: Mutex<Option<Successor>>,
+}
+
+impl HeaderVerifier {
+    pub(super) const fn new(verifier: Arc<Mutex<Verifier>>) -> Self {
+        Self { verifier, successor: Mutex::new(None) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Verifier> {
+        self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a hello from `peer`, which is the identity proved in TLS, if there is one.
+    pub(super) fn open_hello(
+        &self,
+        bytes: &[u8],
+        peer: Option<PublicIdentity>,
+    ) -> Result<ReplyKey, GrantError> {
+        match (peer, warm::sender(bytes)) {
+            (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),
+            _ => self.lock().open_hello(unix_now(), bytes),
+        }
+    }
+
     /// Opens a header from `peer`, the identity proved in TLS if there is one, by `deadline`.
     pub(super) async fn verify(
         &self,
@@ -23,7 +59,7 @@ impl RelayService {
                 let asked = timeout_at(deadline, self.ask_successor(unjudged.sighting)).await;
                 // Without an answer by the deadline the header is refused.
                 let verdict = asked.unwrap_or(Err(GrantError::ReplayTableFull(0)));
-                self.lock_verifier().finish(*unjudged, verdict)?
+                self.lock().finish(*unjudged, verdict)?
             }
         };
         let (hop, neighbour) = (header.hop, header.neighbour());
@@ -35,11 +71,12 @@ impl RelayService {
 
     fn begin_open(&self, bytes: &[u8]) -> Result<Opening, Box<Refusal>> {
         let header = ReceivedHeader::parse(bytes)?;
-        let mut verifier = self.lock_verifier();
+        let mut verifier = self.lock();
         if !verifier.knows_grant_of(&header) {
+            let trust = Arc::clone(verifier.trust());
             drop(verifier);
-            let verified = header.verify_grant(self.rules.current().trust.operators())?;
-            verifier = self.lock_verifier();
+            let verified = header.verify_grant(trust.operators())?;
+            verifier = self.lock();
             verifier.learn(verified);
         }
         verifier.begin_open(unix_now(), header)
@@ -53,7 +90,7 @@ impl RelayService {
             None => None,
         };
         verdict.unwrap_or_else(|| {
-            let judged = self.lock_verifier().judge(unix_now(), &sighting);
+            let judged = self.lock().judge(unix_now(), &sighting);
             judged.unwrap_or(Err(GrantError::ReplayTableFull(0)))
         })
     }
@@ -67,8 +104,8 @@ impl RelayService {
     }
 
     /// Verifies a header for the previous process, on a thread of its own.
-    pub(super) fn judge_for_another(&self, sighting: &Sighting) -> Result<(), GrantError> {
-        if let Some(judged) = self.lock_verifier().judge(unix_now(), sighting) {
+    pub(super) fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
+        if let Some(judged) = self.lock().judge(unix_now(), sighting) {
             return judged;
         }
         // This process has a successor, too.
@@ -79,18 +116,18 @@ impl RelayService {
 
     /// Sends the table to the process at the other end of `stream`, which is asked from now on; on
     /// an error the table stays here.
-    pub(super) fn hand_table_over(&self, stream: &UnixStream) -> io::Result<()> {
+    pub(super) fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
         let asked = stream.try_clone()?;
         let (successor, questions) = Successor::new();
         let before = self.successor();
         // Set first, since headers cannot be verified here once the table is removed.
         self.set_successor(Some(successor));
-        let Some(table) = self.lock_verifier().hand_over() else {
+        let Some(table) = self.lock().hand_over() else {
             self.set_successor(before);
             return Err(io::Error::other("another process has taken over already"));
         };
         let (bytes, take_back) = (table.to_bytes(), || {
-            self.lock_verifier().take_over(table);
+            self.lock().take_over(table);
             self.set_successor(None);
         });
         if let Err(error) = send_bytes(stream, &bytes) {

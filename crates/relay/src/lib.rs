@@ -4,6 +4,7 @@
 //! the result to its neighbour, and moves bytes both ways. [`forward`] passes packets on without
 //! splitting, by the kernel.
 
+mod admission;
 mod first_bytes;
 pub mod forward;
 mod hello;
@@ -11,6 +12,7 @@ mod joins;
 mod judgement;
 mod next;
 mod onward;
+mod places;
 mod probes;
 mod refusals;
 mod reloader;
@@ -19,63 +21,53 @@ mod tests;
 mod welcome;
 
 use std::io;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tradewind_config::{RelayConfig, Share};
+use tradewind_config::RelayConfig;
 use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    Check, Destination, GrantError, GrantId, IdentityKey, OpenHeader, PublicIdentity, ReplayTable,
-    Reply, Revocations, SealedHeader, Sighting, Status, Target, Verifier, join, warm,
+    GrantError, IdentityKey, OpenHeader, PublicIdentity, ReplayTable, Revocations, Sighting,
+    Verifier, join, warm,
 };
 use tradewind_net::periodic::Periodic;
-use tradewind_net::tcp;
 use tradewind_stream::access_log::{AccessLog, AuditLog, SessionFacts, note};
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::{HeadError, ReadAhead};
 use tradewind_stream::counts::Outcome;
-use tradewind_stream::dial::local_host::LocalHost;
 use tradewind_stream::dial::local_ports::LocalPorts;
 use tradewind_stream::dial::pool::{Greeter, Pools};
 use tradewind_stream::dial::pool_metrics::PoolCollector;
 use tradewind_stream::dial::profile::Legs;
-use tradewind_stream::dial::{Dialler, Dialling, try_options};
-use tradewind_stream::failure::Failure;
+use tradewind_stream::dial::{Dialler, try_options};
 use tradewind_stream::keys::own_identities::OwnIdentities;
 use tradewind_stream::keys::{self, HeldKeys};
 use tradewind_stream::limits::live::LiveLimits;
-use tradewind_stream::limits::quota::Members;
 use tradewind_stream::limits::timeouts::LiveTimeouts;
-use tradewind_stream::process::live::Live;
 use tradewind_stream::process::server::{Server, Service, Setup};
-use tradewind_stream::process::shutdown::Phase;
-use tradewind_stream::process::upgrade::{Handover, Successor};
-use tradewind_stream::process::worker::{Cause, Permit, Worker};
-use tradewind_stream::resolver::{Lookups, Resolver};
-use tradewind_stream::session::authorization::{Authorizations, Basis, Dialled, Rules};
-use tradewind_stream::session::opening::close_with;
-use tradewind_stream::session::pump::{Broken, Direction};
-use tradewind_stream::session::{Session, SessionSettings, broken};
-use tradewind_stream::stripe::{Offer, Offers, Sessions};
+use tradewind_stream::process::upgrade::Handover;
+use tradewind_stream::process::worker::Permit;
+use tradewind_stream::resolver::Resolver;
+use tradewind_stream::session::{Session, SessionSettings};
 use tradewind_stream::{Additions, Handle, Shutdown, StreamError};
-use tradewind_telemetry::limited;
 
+use admission::Admission;
 use first_bytes::header_bytes;
 pub use forward::{ForwardRule, Forwarder};
-use next::{Closed, Opened};
-use reloader::most_probing;
+use hello::WarmConnections;
+use judgement::HeaderVerifier;
+use onward::Onward;
+use places::Places;
+use refusals::{Dial, fail, refuse, turn_away};
 pub use reloader::{LIVE_KEYS, RelayReloader};
-use welcome::{Welcomed, complain, silent};
+use welcome::{Welcomed, refuse_plain, silent, welcome};
 
 /// Interval at which sessions are checked for expiry. Chosen: they end within a second of it.
 const EXPIRY_LOOK: Duration = Duration::from_millis(200);
@@ -136,10 +128,11 @@ impl Relay {
         let server = Server::bind(&setup, handover)?;
         let rules = reloader::rules(config, &Revocations::default())?;
         verifier.set_trust(Arc::clone(&rules.trust));
+        let own_listeners = server.handle().own_listeners();
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
             timeouts: timeouts.clone(),
-            own_listeners: server.handle().own_listeners(),
+            own_listeners: own_listeners.clone(),
             resolver: Resolver::default(),
             mark: None,
             local_ports,
@@ -150,26 +143,21 @@ impl Relay {
         let pools = Arc::new(Pools::new(Arc::clone(&dialler), greeter));
         let _first = warm.pools.set(Arc::clone(&pools));
         let service = Arc::new(RelayService {
-            verifier,
-            successor: Mutex::default(),
-            rules: Live::new(rules),
-            authorizations: Arc::default(),
-            local_host: LocalHost::open()?,
+            verifier: HeaderVerifier::new(verifier),
+            onward: Onward {
+                dialler,
+                pools,
+                admission: Admission::new(rules, own_listeners)?,
+                joinable: Arc::default(),
+                audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
+            },
+            places: Places::new(&config.limits, server.most_sessions()),
+            warm: WarmConnections::new(config.limits.resting),
             session_settings: SessionSettings { timeouts, legs },
             limits: server.limits(),
-            dialler,
-            pools,
-            phase: OnceLock::new(),
-            grants: Members::new(config.limits.each_grant),
-            gateways: Members::sharing(server.most_sessions(), config.limits.each_gateway),
-            probing: Members::sharing(most_probing(config.limits.sessions), Share::default()),
-            resting: Members::new(Share::default()),
-            most_resting: AtomicU32::new(config.limits.resting),
-            joinable: Arc::default(),
             own,
             held,
             encryptions: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
-            audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });
         Ok(Self { server, service, identity })
     }
@@ -182,7 +170,8 @@ impl Relay {
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
         // Pools dial relays, which have no names.
-        service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
+        let dialler = &mut service.onward.dialler;
+        *dialler = Arc::new(Dialler { resolver, ..(**dialler).clone() });
         self
     }
 
@@ -195,7 +184,7 @@ impl Relay {
     /// Returns the logs that it writes to, for other parts of this process.
     #[must_use]
     pub fn logs(&self) -> (Option<Arc<AccessLog>>, Option<Arc<AuditLog>>) {
-        (self.server.access_log().cloned(), self.service.audit_log.clone())
+        (self.server.access_log().cloned(), self.service.onward.audit_log.clone())
     }
 
     /// Returns a view of it while it runs.
@@ -225,13 +214,12 @@ impl Relay {
     /// # Errors
     /// When a thread cannot be started, or ends by a bug.
     pub fn run(self, shutdown: &Shutdown) -> Result<(), StreamError> {
-        // Set nowhere else: a relay runs once.
-        let _set = self.service.phase.set(shutdown.watch());
-        let authorizations = Arc::clone(&self.service.authorizations);
+        self.service.warm.end_with(shutdown.watch());
+        let authorizations = Arc::clone(&self.service.onward.admission.sessions);
         let end_due = move || authorizations.end_due(Instant::now());
         let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
         let result = self.server.run(&self.service, shutdown);
-        self.service.audit_log.iter().for_each(|log| log.flush());
+        self.service.onward.audit_log.iter().for_each(|log| log.flush());
         result
     }
 }
@@ -262,29 +250,10 @@ fn most_sessions(header: &OpenHeader) -> Option<u32> {
 
 /// The service of a relay: serves the connections that are accepted.
 struct RelayService {
-    /// Shared by all workers, since a replayed header may arrive at another one. Locked for a few
-    /// keyed hashes at a time; signatures are checked without the lock.
-    verifier: Arc<Mutex<Verifier>>,
-    /// The process that takes over, which holds the table of headers seen from then on.
-    successor: Mutex<Option<Successor>>,
-    rules: Live<Rules>,
-    /// The open sessions, and the facts by which they were authorized.
-    authorizations: Arc<Authorizations>,
-    local_host: LocalHost,
-    dialler: Arc<Dialler>,
-    pools: Arc<Pools>,
-    /// The phase of the shutdown; idle connections end with its first step.
-    phase: OnceLock<watch::Receiver<Phase>>,
-    grants: Arc<Members<GrantId>>,
-    /// Gateways, which share the limit of sessions.
-    gateways: Arc<Members<PublicIdentity>>,
-    /// Gateways whose probes arrive here.
-    probing: Arc<Members<PublicIdentity>>,
-    /// Neighbours whose warm connections are held here, and the share of each.
-    resting: Arc<Members<PublicIdentity>>,
-    most_resting: AtomicU32,
-    /// Sessions of striped legs.
-    joinable: Arc<Sessions>,
+    verifier: HeaderVerifier,
+    onward: Onward,
+    places: Places,
+    warm: WarmConnections,
     session_settings: SessionSettings,
     /// Those that a reload changes.
     limits: LiveLimits,
@@ -293,8 +262,6 @@ struct RelayService {
     held: HeldKeys,
     /// The encryption that each listener demands.
     encryptions: Vec<Encryption>,
-    /// The log of sessions that grant and rules have admitted.
-    audit_log: Option<Arc<AuditLog>>,
 }
 
 impl Service for RelayService {
@@ -310,7 +277,7 @@ impl Service for RelayService {
     ) -> Result<Session, Outcome> {
         let deadline = Instant::now() + self.session_settings.timeouts.header();
         let wanted = self.encryptions[listener_index];
-        let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
+        let welcomed = welcome(&self.own, stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
         let mut read_ahead = ReadAhead::default();
         let bytes = match self.first_bytes(&stream, &mut read_ahead, permit, deadline).await {
@@ -318,7 +285,8 @@ impl Service for RelayService {
             Err(outcome) => return Err(silent(&stream, outcome, deadline).await),
         };
         if must_be_tls {
-            return Err(self.refuse_plain(stream, &bytes, permit, deadline).await);
+            let refused = refuse_plain(&self.verifier, stream, &bytes, permit, deadline);
+            return Err(refused.await);
         }
         if join::is_join(&bytes) {
             return Err(self.join(stream, &bytes, read_ahead, permit, deadline).await);
@@ -328,54 +296,52 @@ impl Service for RelayService {
             Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
             Err(outcome) => return Err(outcome),
         };
-        let header = match self.verify(&bytes, stream.peer(), deadline).await {
+        let header = match self.verifier.verify(&bytes, stream.peer(), deadline).await {
             Ok(header) => header,
-            Err(refusal) => return Err(self.refuse(stream, permit, refusal, deadline).await),
+            Err(refusal) => return Err(refuse(stream, permit, refusal, deadline).await),
         };
         if !header.is_probe {
             note(|facts| describe(facts, &header));
         }
         // A peer that is refused here stays unauthenticated: it gets the reason and may be evicted.
-        let admitted = self.admit(permit, &header);
+        let admitted = self.places.admit(permit, &header);
         let worker = permit.worker();
         let lookups = match admitted {
             Ok(_) if header.is_probe => {
                 return Err(self.answer_probes(stream, worker, header, read_ahead).await);
             }
             Ok(lookups) => lookups,
-            Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
+            Err(refusal) => return Err(turn_away(stream, worker, &header, refusal).await),
         };
-        let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
-            return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
+        let Some(place) = self.places.of_grant(header.grant_id, most_sessions(&header)) else {
+            return Err(turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
-        let session = match self.next_header(&header) {
-            Ok(Some(next)) => {
-                self.audit_log.iter().for_each(|log| log.tell(&header));
-                self.pass_on(stream, worker, &header, &next, read_ahead).await?
-            }
+        let onward = &self.onward;
+        let session = match onward.next_header(&self.verifier, &header) {
+            Ok(Some(next)) => onward.pass_on(stream, worker, &header, &next, read_ahead).await?,
             Ok(None) => {
-                self.reach_destination(stream, worker, &header, read_ahead, &lookups).await?
+                onward.reach_destination(stream, worker, &header, read_ahead, &lookups).await?
             }
             Err(failure) => {
-                return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
+                return Err(fail(stream, worker, &header, failure, Dial::NotBegun).await);
             }
         };
-        self.authorize(permit, &header, &session)?;
+        onward.admission.authorize(permit, &header, &session)?;
         Ok(Session { place: Some(place), ..session })
     }
 
     fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
-        self.hand_table_over(stream)
+        self.verifier.hand_over(stream)
     }
 
     fn take_over(&self, table: &[u8]) -> io::Result<()> {
         let table = ReplayTable::from_bytes(REPLAY_LIMIT, table).map_err(io::Error::other)?;
-        self.lock_verifier().take_over(table);
+        self.verifier.lock().take_over(table);
         Ok(())
     }
 
     fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
-        self.judge_for_another(sighting)
+        self.verifier.judge(sighting)
     }
 }
 
@@ -420,112 +386,7 @@ impl RelayService {
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
-        self.warm_header(stream, &bytes, read_ahead, permit).await
-    }
-
-    /// Gives a connection, of a session or a probe, a place among those of the gateway of its
-    /// header. Returns the gateway's lookups.
-    fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<Lookups, Outcome> {
-        let gateways = if header.is_probe { &self.probing } else { &self.gateways };
-        let place = gateways.enter(header.grant.gateway, None).ok_or(Outcome::GatewayFull)?;
-        let lookups = place.lookups.clone();
-        permit.admit(Some(place)).map(|()| lookups)
-    }
-
-    fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
-        self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the header for the next hop, if this relay may dial that; `None` when this is the
-    /// last. A key is derived only for relays that may be dialled.
-    fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
-        let Some(next) = header.next_hop() else { return Ok(None) };
-        let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
-        let (rules, is_local) = (self.rules.current(), |ip| self.local_host.holds(ip));
-        let check = self.check(&rules, &is_local);
-        check.allows(Target::NextHop(next.address)).map_err(refused)?;
-        // A probe has nothing to carry.
-        let may_stripe =
-            !header.is_probe && !self.dialler.legs.to(next.address).connections.is_one();
-        Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
-    }
-
-    /// Enters a session whose path has just been opened, unless the rules that admitted it have
-    /// changed meanwhile.
-    fn authorize(
-        &self,
-        permit: &mut Permit,
-        header: &OpenHeader,
-        session: &Session,
-    ) -> Result<(), Outcome> {
-        let dialled = match header.next_hop() {
-            Some(next) => Dialled::NextHop(next.address),
-            None => match tcp::peer(&session.downstream) {
-                Some(address) => Dialled::Destination(address),
-                // It has failed already.
-                None => return Ok(()),
-            },
-        };
-        let (verified, destination) = (header.verified_grant(), header.destination.clone());
-        let basis = Arc::new(Basis { verified, destination, dialled });
-        permit.authorize(&self.authorizations, unix_now(), Arc::clone(&basis));
-        // A reload from now on finds it among the others.
-        self.check_still(permit.worker(), header, &basis)
-    }
-
-    /// Refuses a session for which `dialled` is established now, if the rules that admitted it have
-    /// changed during the dial: the other end is to receive nothing of it.
-    fn check_dialled(
-        &self,
-        worker: &Worker,
-        header: &OpenHeader,
-        dialled: Dialled,
-    ) -> Result<(), Outcome> {
-        let (verified, destination) = (header.verified_grant(), header.destination.clone());
-        self.check_still(worker, header, &Basis { verified, destination, dialled })
-    }
-
-    fn check_still(
-        &self,
-        worker: &Worker,
-        header: &OpenHeader,
-        basis: &Basis,
-    ) -> Result<(), Outcome> {
-        self.allows(&self.rules.current(), basis).map_err(|cause| {
-            limited!(
-                info,
-                worker.lines(),
-                Cause::Gateway(header.grant.gateway),
-                flow = %header.flow,
-                "flow to {} ended: {cause}",
-                header.destination
-            );
-            Outcome::Revoked
-        })
-    }
-
-    /// Checks that `rules` would admit a session.
-    fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
-        rules.trust.check(&basis.verified)?;
-        let is_local = |ip| self.local_host.holds(ip);
-        let check = Check { grant: Some(&basis.verified.grant), ..self.check(rules, &is_local) };
-        check.allows(match (basis.dialled, &basis.destination) {
-            (Dialled::NextHop(address), _) => Target::NextHop(address),
-            (Dialled::Destination(address), Destination::Address(_)) => Target::Address(address),
-            (Dialled::Destination(address), Destination::Name { name, .. }) => {
-                Target::Resolved(name, address)
-            }
-        })
-    }
-
-    /// Returns the check of where sessions may go.
-    fn check<'a>(
-        &'a self,
-        rules: &'a Rules,
-        is_local: &'a (dyn Fn(IpAddr) -> bool + Sync),
-    ) -> Check<'a> {
-        let listeners = &self.dialler.own_listeners;
-        Check { listeners, ..Check::new(&rules.policy, is_local) }
+        self.warm.header(&self.verifier, stream, &bytes, read_ahead, permit).await
     }
 }
 
@@ -539,18 +400,4 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.next = header.next_hop().map(|next| next.identity);
     facts.path = header.next_hop().map(|next| next.address.to_string());
     facts.trace.take_over(header.nonce, header.hop);
-}
-
-/// Logs a session whose upstream failed before its path was open, and returns its outcome.
-fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
-    broken(&header.flow, &header.destination, &Broken::Upstream(error))
-}
-
-/// The knowledge about the dial of the destination when a session failed, here or further on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dial {
-    /// The destination was not dialled.
-    NotBegun,
-    /// The destination may have been dialled.
-    PerhapsBegun,
 }

@@ -8,15 +8,16 @@ use tradewind_grant::{DialLimit, OpenHeader, Reply, SealedHeader, Status};
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
-use tradewind_stream::dial::Speaker;
 use tradewind_stream::dial::pool::Warm;
+use tradewind_stream::dial::{Dialler, Speaker};
 use tradewind_stream::failure::Failure;
 use tradewind_stream::process::worker::Worker;
 use tradewind_stream::session::authorization::Dialled;
 use tradewind_stream::session::opening::{NextRelay, Waited};
 use tradewind_stream::session::pump::Direction;
 
-use super::{Dial, RelayService};
+use super::admission::Admission;
+use super::refusals::Dial;
 
 /// The next relay's reply, and the connection that it arrived on.
 pub(super) struct Opened {
@@ -52,18 +53,25 @@ impl From<Closed> for NotOpened {
     }
 }
 
-impl RelayService {
+/// The leg to the next relay of a session that is being opened.
+pub(super) struct NextLeg<'a> {
+    pub(super) dialler: &'a Dialler,
+    pub(super) admission: &'a Admission,
+    pub(super) upstream: &'a Connection,
+    pub(super) worker: &'a Worker,
+    pub(super) header: &'a OpenHeader,
+    /// The header for that relay.
+    pub(super) next: &'a SealedHeader,
+}
+
+impl NextLeg<'_> {
     /// Opens the path over `pooled`, a warm connection, if there is one; otherwise, or if that
     /// proves dead, over a fresh one.
     ///
     /// Silence does not tell whether the next relay has the header. It accepts a header only once,
     /// but it may already have dialled what another path's relays would dial.
-    pub(super) async fn open_warm_or_fresh(
+    pub(super) async fn open(
         &self,
-        upstream: &Connection,
-        worker: &Worker,
-        header: &OpenHeader,
-        next: &SealedHeader,
         mut leading: Vec<u8>,
         mut pooled: Option<Warm>,
     ) -> Result<Opened, Closed> {
@@ -72,7 +80,7 @@ impl RelayService {
             let warm = pooled.take();
             let is_warm = warm.is_some();
             let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
-            match self.open_next(upstream, worker, header, next, flight, warm).await {
+            match self.open_over(flight, warm).await {
                 Ok(mut opened) => {
                     // A relay that reports a replay has received it before, and its acknowledgement
                     // was lost.
@@ -94,15 +102,8 @@ impl RelayService {
 
     /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the
     /// reply.
-    async fn open_next(
-        &self,
-        upstream: &Connection,
-        worker: &Worker,
-        header: &OpenHeader,
-        next: &SealedHeader,
-        leading: Vec<u8>,
-        warm: Option<Warm>,
-    ) -> Result<Opened, NotOpened> {
+    async fn open_over(&self, leading: Vec<u8>, warm: Option<Warm>) -> Result<Opened, NotOpened> {
+        let Self { dialler, admission, upstream, worker, header, next } = *self;
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
         let (fresh, warm) = match warm {
@@ -110,11 +111,11 @@ impl RelayService {
             None => {
                 // A gateway with another path must learn of a dead leg in time to use that.
                 let wanted = header.terms.dial_limit.map_or(Duration::MAX, DialLimit::duration);
-                let dialling = self.dialler.dial_within(&next.from, &hop, Speaker::Us, wanted);
+                let dialling = dialler.dial_within(&next.from, &hop, Speaker::Us, wanted);
                 let dialled =
                     upstream.unless_reset(dialling).await.map_err(Closed::UpstreamGone)?;
                 let fresh = dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?;
-                let checked = self.check_dialled(worker, header, Dialled::NextHop(address));
+                let checked = admission.check_dialled(worker, header, Dialled::NextHop(address));
                 checked.map_err(Closed::Refused)?;
                 (Some(fresh), None)
             }
@@ -129,7 +130,7 @@ impl RelayService {
         let _started = up.start(downstream, worker.up_context());
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
-        let limit = self.dialler.limit() * u32::try_from(legs_left).unwrap_or(u32::MAX);
+        let limit = dialler.limit() * u32::try_from(legs_left).unwrap_or(u32::MAX);
         let reply = opening.reply(Some(upstream), &mut up, worker, limit);
         let waited = match &warm {
             Some(warm) => warm.unless_silent(warm.reply_timeout(), address, reply).await,

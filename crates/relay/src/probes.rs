@@ -54,7 +54,7 @@ impl RelayService {
                 return Outcome::Probe;
             };
             let deadline = Instant::now() + self.session_settings.timeouts.header();
-            header = match self.verify(&bytes, upstream.peer(), deadline).await {
+            header = match self.verifier.verify(&bytes, upstream.peer(), deadline).await {
                 Ok(header) if header.is_probe => header,
                 // Sessions have connections of their own.
                 Ok(_) => return Outcome::Malformed,
@@ -84,7 +84,7 @@ impl RelayService {
         let failed = |failure: &Failure| {
             Reply::failed(failure.status, header.hop, failure.peer_message()).before_dial()
         };
-        let next = match self.next_header(header) {
+        let next = match self.onward.next_header(&self.verifier, header) {
             Ok(Some(next)) => next,
             Ok(None) => return Reply::alive(header.hop, &Echo::last(arrived.elapsed())),
             Err(failure) => return failed(&failure),
@@ -92,7 +92,7 @@ impl RelayService {
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
         let ask = Ask { hop, header: &next };
-        let asking = ProbeLeg::ask(leg, &self.dialler, &worker.buffer_pool, &ask);
+        let asking = ProbeLeg::ask(leg, &self.onward.dialler, &worker.buffer_pool, &ask);
         let late = || {
             let message = format!("next relay {address}: no answer to a probe in time");
             Err(Failure::new(Status::TimedOut, message))

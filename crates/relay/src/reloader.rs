@@ -1,10 +1,9 @@
 //! The reload of a relay's configuration, and of operators' revocations, while it runs.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
-use tradewind_config::{RelayConfig, Share};
+use tradewind_config::RelayConfig;
 use tradewind_grant::{IdentityKey, OperatorPublicKey, Revocations, Trust};
 use tradewind_stream::StreamError;
 use tradewind_stream::keys;
@@ -30,14 +29,6 @@ pub static LIVE_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     ];
     own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
 });
-
-/// Connections that may bring probes at a time, where there is capacity for `sessions`; each
-/// gateway gets its share of them. Chosen: an eighth, since they take no place among a gateway's
-/// sessions; a gateway has two for each path, and four while they are replaced.
-pub(super) const fn most_probing(sessions: usize) -> usize {
-    const LEAST: usize = 32;
-    if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
-}
 
 /// Returns the rules of `config`, where `before` were the revocations until now.
 pub(super) fn rules(config: &RelayConfig, before: &Revocations) -> Result<Rules, StreamError> {
@@ -98,27 +89,21 @@ impl RelayReloader {
     /// Applies the parts that end no open session.
     fn set(&self, new: &New) {
         let service = &self.0;
-        service.lock_verifier().set_identities(&new.identities);
+        service.verifier.lock().set_identities(&new.identities);
         service.own.set(new.own.clone());
-        let NewLimits { limits, most_sessions, .. } = &new.limits;
         service.limits.set(&new.limits);
-        service.grants.set(None, limits.each_grant);
-        service.gateways.set(Some(*most_sessions), limits.each_gateway);
-        service.probing.set(Some(most_probing(limits.sessions)), Share::default());
-        service.most_resting.store(limits.resting, Relaxed);
+        service.places.set(&new.limits);
+        service.warm.set_most(new.limits.limits.resting);
     }
 
     fn rules(&self, config: &RelayConfig) -> Result<Rules, StreamError> {
-        let current = self.0.rules.current();
+        let current = self.0.onward.admission.rules.current();
         rules(config, current.trust.revocations())
     }
 
     fn put_in_force(&self, rules: Rules) -> usize {
-        let service = &self.0;
-        service.lock_verifier().set_trust(Arc::clone(&rules.trust));
-        service.rules.replace(rules);
-        let rules = service.rules.current();
-        service.authorizations.end_refused(|basis| service.allows(&rules, basis))
+        self.0.verifier.lock().set_trust(Arc::clone(&rules.trust));
+        self.0.onward.admission.replace(rules)
     }
 
     fn ready(&self, rules: Rules) -> Prepared {
@@ -147,11 +132,12 @@ impl Reload for RelayReloader {
     }
 
     fn watched(&self) -> Option<PathBuf> {
-        self.0.rules.current().revocations.clone()
+        self.0.onward.admission.rules.current().revocations.clone()
     }
 
     fn prepare_watched(&self) -> Result<Prepared, StreamError> {
-        let Rules { trust: old, revocations, policy } = &*self.0.rules.current();
+        let current = self.0.onward.admission.rules.current();
+        let Rules { trust: old, revocations, policy } = &*current;
         let trust = trust(old.operators(), revocations.as_ref(), old.revocations())?;
         let (trust, revocations) = (Arc::new(trust), revocations.clone());
         Ok(self.ready(Rules { trust, revocations, policy: policy.clone() }))
