@@ -8,7 +8,7 @@
 //! more is read from it until the outcome is known. A session that was drawn to go direct takes the
 //! next option whatever its dial has met, as none of its data was sent.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -20,18 +20,21 @@ use tradewind_stream::access_log::{Arm, note};
 use tradewind_stream::clock::unix_now;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
-use tradewind_stream::dial::pool::Warm;
-use tradewind_stream::dial::{Dialling, Speaker};
+use tradewind_stream::dial::local_host::LocalHost;
+use tradewind_stream::dial::pool::{Pools, Warm};
+use tradewind_stream::dial::{Dialler, Dialling, Speaker};
 use tradewind_stream::failure::{Failure, plain};
+use tradewind_stream::limits::quota::Members;
+use tradewind_stream::process::live::Live;
 use tradewind_stream::process::worker::{Cause, Worker};
 use tradewind_stream::session::opening::{NextRelay, Waited};
 use tradewind_stream::session::pump::Direction;
 use tradewind_stream::stripe::Offer;
 use tradewind_telemetry::limited;
-use tradewind_units::{Ratio, Source};
+use tradewind_units::{FlowId, Ratio, Source};
 
-use super::paths::{PathOption, RelayPath, Routing, draw_control, order};
-use super::service::{GatewayService, Listener};
+use super::paths::{PathOption, RelayPath, Routes, Routing, draw_control, order};
+use super::service::{Asker, Listener};
 
 /// Longest dial of a session that was drawn to go direct. Chosen: two lost packets; the session
 /// then takes the path that it would have taken, since a comparison must not cost it more.
@@ -75,6 +78,7 @@ pub(super) struct Wanted<'a> {
     /// if the caller has read all data that may be sent by then.
     pub(super) application: Option<&'a Connection>,
     pub(super) listener: &'a Listener,
+    pub(super) flow: &'a FlowId,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
     /// The client's address, which log lines about the flow are attributed to.
@@ -137,9 +141,25 @@ struct Reached {
     again: Option<Vec<u8>>,
 }
 
-impl GatewayService {
+/// Opens the paths of flows, by what all sessions share.
+pub(super) struct PathOpener {
+    pub(super) routes: Arc<Routes>,
+    /// The share of sessions in the control arm.
+    pub(super) control_share: Live<Ratio>,
+    /// The addresses of this host, which direct routes must not lead to.
+    pub(super) local_host: LocalHost,
+    /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
+    pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
+    pub(super) dialler: Arc<Dialler>,
+    /// Connections to first relays that are kept open; `None` without an identity.
+    pub(super) pools: Option<Arc<Pools>>,
+    /// Clients on other hosts whose names are looked up for direct paths and UDP.
+    pub(super) askers: Arc<Members<Asker>>,
+}
+
+impl PathOpener {
     /// Opens a path; `leading` is the data that the application has sent already.
-    pub(super) async fn path(
+    pub(super) async fn open(
         &self,
         wanted: &Wanted<'_>,
         mut leading: Vec<u8>,
@@ -167,8 +187,7 @@ impl GatewayService {
             let option = (&options[*index], arm);
             match self.open_option(wanted, &routing, option, leading, true).await {
                 Err(NotOpen::Failed { failure, resend: Some(resend) }) => {
-                    let (flow, to) =
-                        (self.flow_of(wanted.listener, wanted.destination), wanted.destination);
+                    let (flow, to) = (wanted.flow, wanted.destination);
                     limited!(
                         info,
                         wanted.worker.lines(),
@@ -236,7 +255,7 @@ impl GatewayService {
             ..Check::new(&routing.policy, &is_local)
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let (lookups, _place) = self.lookups_of(wanted.listener, wanted.source);
+        let (lookups, _place) = wanted.listener.lookups_of(&self.askers, wanted.source);
         let to = wanted.destination;
         let dial = self.dialler.dial_destination(to, speaker, &lookups, &check, &dialling);
         let is_drawn = arm == Some(Arm::Control);
@@ -432,8 +451,7 @@ impl GatewayService {
         path: &RelayPath,
         has_next: bool,
     ) -> Result<SealedHeader, Failure> {
-        let (flow, destination) =
-            (self.flow_of(wanted.listener, wanted.destination), wanted.destination);
+        let Wanted { flow, destination, .. } = *wanted;
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();

@@ -17,7 +17,6 @@ mod health;
 mod http;
 #[cfg(test)]
 mod in_pieces;
-mod lookups;
 mod loops;
 mod names;
 mod paths;
@@ -143,7 +142,7 @@ impl Gateway {
         let limits = Some(server.limits());
         let host = Host { own_listeners, timeouts, local_ports, limits, held };
         let service = Arc::new(GatewayService::new(config, listeners, routes, legs, host)?);
-        if let Some(pools) = &service.pools {
+        if let Some(pools) = &service.opener.pools {
             let _first = warm.pools.set(Arc::clone(pools));
         }
         let tproxy = config.tproxy.clone();
@@ -158,7 +157,8 @@ impl Gateway {
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
         // Pools dial relays by address and never use the resolver.
-        service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
+        let dialler = &mut service.opener.dialler;
+        *dialler = Arc::new(Dialler { resolver, ..(**dialler).clone() });
         self
     }
 

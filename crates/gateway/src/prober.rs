@@ -21,7 +21,7 @@ use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::session::buffer_pool::BufferPool;
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-use super::attempt::is_own_fault;
+use super::attempt::{PathOpener, is_own_fault};
 use super::health::{INTERVAL, LANES, State};
 use super::names;
 use super::paths::RelayPath;
@@ -81,14 +81,14 @@ pub(super) fn start(
 /// Probes the paths of the table in force, also after it is replaced.
 async fn probe_all(service: &Arc<GatewayService>) {
     let buffer_pool = Arc::new(BufferPool::default());
-    let mut version = service.routes.version();
+    let mut version = service.opener.routes.version();
     loop {
         version.mark_unchanged();
-        let routing = service.routes.current();
+        let routing = service.opener.routes.current();
         // Dropped with this iteration, and all its tasks with it.
         let mut tasks = JoinSet::new();
         for path in routing.paths().filter(|path| path.is_watched) {
-            path.health().begin(service.routes.now());
+            path.health().begin(service.opener.routes.now());
             for number in 0..LANES {
                 let (service, path) = (Arc::clone(service), Arc::clone(path));
                 tasks.spawn(lane(service, path, number, Arc::clone(&buffer_pool)));
@@ -115,7 +115,7 @@ async fn lane(
     sleep(INTERVAL * number as u32).await;
     let (mut leg, mut younger) = (None, JoinSet::new());
     loop {
-        let (begun, sent) = (Instant::now(), service.routes.now());
+        let (begun, sent) = (Instant::now(), service.opener.routes.now());
         let limit = {
             let mut health = path.health();
             health.due(number, sent);
@@ -123,7 +123,7 @@ async fn lane(
         };
         match younger.try_join_next() {
             Some(Ok(Ok(Ok(dialled)))) => leg = dialled,
-            Some(Ok(Ok(Err(failure)))) => missed(&path, service.routes.now(), &failure),
+            Some(Ok(Ok(Err(failure)))) => missed(&path, service.opener.routes.now(), &failure),
             // A late dial proves nothing while the old connection is answered: another is tried
             // later, and if the old one ends, a dial is awaited.
             _ => {}
@@ -132,11 +132,11 @@ async fn lane(
             let (service, path, buffer_pool) = (service.clone(), path.clone(), buffer_pool.clone());
             younger.spawn(timeout(limit, async move {
                 let mut leg = None;
-                service.probe(&path, &mut leg, &buffer_pool).await.map(|_| leg)
+                service.opener.probe(&path, &mut leg, &buffer_pool).await.map(|_| leg)
             }));
         }
-        let outcome = timeout(limit, service.probe(&path, &mut leg, &buffer_pool)).await;
-        let now = service.routes.now();
+        let outcome = timeout(limit, service.opener.probe(&path, &mut leg, &buffer_pool)).await;
+        let now = service.opener.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(number, sent, now, legs),
             Ok(Err(failure)) => {
@@ -168,7 +168,7 @@ async fn look(service: Arc<GatewayService>) {
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turns.tick().await;
-        let (routing, now) = (service.routes.current(), service.routes.now());
+        let (routing, now) = (service.opener.routes.current(), service.opener.routes.now());
         routing.compare(now);
         for path in routing.paths().filter(|path| path.is_watched) {
             let (state, cause) = {
@@ -189,7 +189,7 @@ async fn look(service: Arc<GatewayService>) {
     }
 }
 
-impl GatewayService {
+impl PathOpener {
     /// Sends one probe along `path`; returns the round trip of each leg.
     pub(super) async fn probe(
         &self,

@@ -62,10 +62,10 @@ impl GatewayReloader {
             return Err(refused("user", problem));
         }
         let users = config.user.clone();
-        let own = service.dialler.own.prepare(&keys::of_gateway(&config, &service.held)?)?;
+        let own = service.opener.dialler.own.prepare(&keys::of_gateway(&config, &service.held)?)?;
         let (identity, grant) = (keys::opening(&config, &service.held)?, keys::grant(&config)?);
-        let routing = service.routes.prepare(config.routes)?;
-        let sealer = match (&service.sealer, grant) {
+        let routing = service.opener.routes.prepare(config.routes)?;
+        let sealer = match (&service.opener.sealer, grant) {
             (Some(_), Some(grant)) => {
                 check_not_over(&grant)?;
                 let identity = identity.ok_or_else(|| refused("identity_file", "missing"))?;
@@ -79,12 +79,12 @@ impl GatewayReloader {
         };
         Ok(Box::new(move || {
             // Before anything is sealed under a new identity.
-            service.dialler.own.set(own);
-            if let (Some(sealer), Some(new)) = (&service.sealer, sealer) {
+            service.opener.dialler.own.set(own);
+            if let (Some(sealer), Some(new)) = (&service.opener.sealer, sealer) {
                 sealer.lock().unwrap_or_else(PoisonError::into_inner).replace(new);
             }
-            service.routes.replace(routing);
-            service.control_share.replace(config.control_share);
+            service.opener.routes.replace(routing);
+            service.opener.control_share.replace(config.control_share);
             service.users.set(&users);
             if let (Some(live), Some(limits)) = (&service.limits, limits) {
                 live.set(&limits);

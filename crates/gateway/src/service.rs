@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tradewind_config::{GatewayConfig, Share, Tproxy};
-use tradewind_grant::{Destination, DestinationRule, Sealer};
+use tradewind_grant::{Destination, DestinationRule};
 use tradewind_net::interception::OWN_MARK;
 use tradewind_stream::StreamError;
 use tradewind_stream::dial::Dialler;
@@ -17,13 +17,14 @@ use tradewind_stream::dial::profile::Legs;
 use tradewind_stream::keys::own_identities::OwnIdentities;
 use tradewind_stream::keys::{self, HeldKeys};
 use tradewind_stream::limits::live::LiveLimits;
-use tradewind_stream::limits::quota::Members;
+use tradewind_stream::limits::quota::{Members, Place};
 use tradewind_stream::limits::timeouts::LiveTimeouts;
 use tradewind_stream::process::live::Live;
 use tradewind_stream::resolver::{Lookups, Resolver};
 use tradewind_stream::session::SessionSettings;
-use tradewind_units::{FlowId, Ratio, Source};
+use tradewind_units::{FlowId, Source};
 
+use super::attempt::PathOpener;
 use super::datagrams::Plane;
 use super::paths::Routes;
 use super::sealer;
@@ -71,26 +72,33 @@ impl Listener {
             Kind::Forward { .. } | Kind::Socks5(_) | Kind::Connect(_) => Cow::Borrowed(&[]),
         }
     }
+
+    /// Returns the lookups that a client's names are counted among, and the client's place among
+    /// the clients that resolve names. Clients are distinguished by listener and source; programs
+    /// of this host have one source, so those of a listener share one limit, which is larger.
+    pub(super) fn lookups_of(
+        &self,
+        askers: &Arc<Members<Asker>>,
+        source: Source,
+    ) -> (Lookups, Option<Place<Asker>>) {
+        if source.is_loopback() {
+            return (self.own_lookups.clone(), None);
+        }
+        let place = askers.enter((self.number, source), None);
+        let lookups = place.as_ref().map_or_else(Lookups::of_one, |place| place.lookups.clone());
+        (lookups, place)
+    }
 }
+
+/// A client on another host whose names are looked up: the number of its listener, and its source.
+pub(super) type Asker = (usize, Source);
 
 /// The gateway's handling of connections.
 pub(super) struct GatewayService {
     pub(super) listeners: Vec<Listener>,
     /// The flows of port forwards, by destination.
     pub(super) flows: BTreeMap<Destination, FlowId>,
-    pub(super) routes: Arc<Routes>,
-    /// The share of sessions in the control arm.
-    pub(super) control_share: Live<Ratio>,
-    /// The addresses of this host, which direct routes must not lead to.
-    pub(super) local_host: LocalHost,
-    /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
-    pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
-    pub(super) dialler: Arc<Dialler>,
-    /// Connections to first relays that are kept open; `None` without an identity.
-    pub(super) pools: Option<Arc<Pools>>,
-    /// Clients on other hosts whose names are looked up for direct paths and UDP, by listener and
-    /// source.
-    pub(super) askers: Arc<Members<(usize, Source)>>,
+    pub(super) opener: PathOpener,
     /// Lookups of relays' names: separate, so that slow lookups of applications' names do not delay
     /// them.
     pub(super) relay_lookups: Lookups,
@@ -171,15 +179,17 @@ impl GatewayService {
         Ok(Self {
             flows: flows(&listeners),
             listeners,
-            routes,
-            control_share: Live::new(config.control_share),
-            local_host: LocalHost::open()?,
-            sealer,
+            opener: PathOpener {
+                routes,
+                control_share: Live::new(config.control_share),
+                local_host: LocalHost::open()?,
+                sealer,
+                dialler,
+                pools,
+                askers: Members::new(Share::default()),
+            },
             session_settings,
             limits,
-            dialler,
-            pools,
-            askers: Members::new(Share::default()),
             relay_lookups: Lookups::of_one(),
             tproxy: config.tproxy.clone(),
             held,

@@ -81,10 +81,8 @@ impl Service for GatewayService {
             self.admit_session(application, listener, permit, &mut read_ahead).await?;
         let Asked { client_request, mut leading } = asked;
         let worker = permit.worker();
-        let destination = match self
-            .meet(client_request, &application, listener, permit, &mut read_ahead)
-            .await
-        {
+        let met = self.meet(client_request, &application, listener, permit, &mut read_ahead);
+        let destination = match met.await {
             Served::Tunnel(destination) => destination,
             Served::Broken(outcome) => return Err(outcome),
             Served::Over { word, outcome } => {
@@ -102,6 +100,7 @@ impl Service for GatewayService {
         let wanted = Wanted {
             application: Some(&application),
             listener,
+            flow,
             destination: &destination,
             worker,
             source,
@@ -112,7 +111,7 @@ impl Service for GatewayService {
             application.write_all(word).await.map_err(gone)?;
         }
         leading.append(&mut read_ahead.into_bytes());
-        let path = match self.path(&wanted, leading).await {
+        let path = match self.opener.open(&wanted, leading).await {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
             Err(NotOpen::Failed { failure, .. }) => {
@@ -343,7 +342,7 @@ impl GatewayService {
     fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
         let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
-        if self.dialler.own_listeners.contains(&local) {
+        if self.opener.dialler.own_listeners.contains(&local) {
             return Err(refused(format!("{local} is where taken connections are led to")));
         }
         Destination::address(local).map_err(|error| refused(error.to_string()))

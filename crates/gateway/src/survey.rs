@@ -90,9 +90,10 @@ fn without_traces(legs: &LegProfiles) -> LegProfiles {
 async fn probe(service: Arc<GatewayService>, path: Arc<RelayPath>, count: u32) {
     let (buffer_pool, mut leg) = (BufferPool::default(), None);
     for _ in 0..count {
-        let sent = service.routes.now();
-        let outcome = timeout(LONGEST_WAIT, service.probe(&path, &mut leg, &buffer_pool)).await;
-        let now = service.routes.now();
+        let sent = service.opener.routes.now();
+        let outcome =
+            timeout(LONGEST_WAIT, service.opener.probe(&path, &mut leg, &buffer_pool)).await;
+        let now = service.opener.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(0, sent, now, legs),
             Ok(Err(failure)) => return path.health().failed(now, &failure.message),

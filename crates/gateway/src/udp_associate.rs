@@ -138,16 +138,16 @@ impl GatewayService {
             facts.path = Some("packets".to_owned());
             facts.datagrams_to = Some(0);
         });
-        let (lookups, _place) = self.lookups_of(listener, permit.source());
+        let (lookups, _place) = listener.lookups_of(&self.opener.askers, permit.source());
         let association = Arc::new(Association {
             plane: Arc::clone(plane),
-            resolver: self.dialler.resolver.clone(),
+            resolver: self.opener.dialler.resolver.clone(),
             lookups,
-            sealer: self.sealer.clone(),
+            sealer: self.opener.sealer.clone(),
             source: permit.source(),
             record: permit.record().cloned(),
             queue_permits: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
-            limit: self.dialler.limit(),
+            limit: self.opener.dialler.limit(),
             socket,
         });
         tokio::select! {

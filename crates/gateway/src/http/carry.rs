@@ -266,14 +266,16 @@ impl Client<'_> {
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
         let Self { service, listener, application, worker, source, .. } = self;
         let destination = &origin.destination;
+        let flow = service.flow_of(listener, destination);
         note(|facts| {
-            facts.flow = Some(service.flow_of(listener, destination).clone());
+            facts.flow = Some(flow.clone());
             facts.destination = Some(destination.clone());
         });
         let (source, trace) = (*source, traces::begin());
-        let wanted = Wanted { application: None, listener, destination, worker, source, trace };
+        let wanted =
+            Wanted { application: None, listener, flow, destination, worker, source, trace };
         let opened = tokio::select! {
-            opened = service.path(&wanted, flight) => opened,
+            opened = service.opener.open(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),
         };
         let OpenPath { downstream, up, down, .. } = match opened {

@@ -23,7 +23,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the addresses of named relays up to date.
 pub(crate) async fn follow(service: &GatewayService) {
-    let routes = &service.routes;
+    let routes = &service.opener.routes;
     let mut version = routes.version();
     loop {
         version.mark_unchanged();
@@ -39,8 +39,9 @@ pub(crate) async fn follow(service: &GatewayService) {
 /// Looks all names up; returns whether every relay has an address.
 pub(crate) async fn look_up(service: &GatewayService) -> bool {
     let mut all_known = true;
-    let (names, resolver) = (&service.routes.names, &service.dialler.resolver);
-    let wanted: BTreeSet<_> = service.routes.current().table.names().cloned().collect();
+    let (routes, resolver) = (&service.opener.routes, &service.opener.dialler.resolver);
+    let names = &routes.names;
+    let wanted: BTreeSet<_> = routes.current().table.names().cloned().collect();
     for wanted in wanted {
         let Destination::Name { name, port } = &wanted else { continue };
         let asking = resolver.resolve(name.as_str(), *port, &service.relay_lookups);
@@ -57,6 +58,6 @@ pub(crate) async fn look_up(service: &GatewayService) -> bool {
             Err(_) => all_known &= missed("its name: no answer in time"),
         }
     }
-    service.routes.place_again();
+    routes.place_again();
     all_known
 }
