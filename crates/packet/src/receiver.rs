@@ -24,22 +24,19 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
-use crate::budget::Budget;
 use crate::event::{Arrival, DropReason, Event, TimerReason};
-use crate::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
-use crate::message::{Message, RecoverySource, Service, Source};
+use crate::id::{FlowNumber, Genuine, PacketId, Peer};
+use crate::message::{HelpRequest, Message, RecoverySource, Repair, Scope, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
-use crate::store::{Held, Store};
+use crate::store::Held;
 use crate::timers::Timers;
 use crate::window::{Seen, WINDOW};
 pub use config::{Delivery, ReceiverConfig, ReceiverFlow};
-use lend::Waiting;
+use lend::Lender;
 use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
-/// The one owner of all that a receiver keeps.
-const OWN: Tenant = Tenant(0);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -62,9 +59,7 @@ enum Proof<'a> {
 pub struct Receiver {
     config: ReceiverConfig,
     flows: BTreeMap<FlowNumber, State>,
-    lent: Store,
-    lends: Budget,
-    waiting: Waiting,
+    lender: Lender,
     deliveries: Arena<(PacketId, Arrival, bool)>,
     solved: Vec<(PacketId, Vec<u8>)>,
     scratch: Vec<u64>,
@@ -85,11 +80,9 @@ impl Receiver {
             }
         }
         Self {
+            lender: Lender::new(&config),
             config,
             flows: BTreeMap::new(),
-            lent: Store::new(config.lend),
-            lends: Budget::new(config.lends),
-            waiting: Waiting::default(),
             deliveries: Arena::default(),
             solved: Vec::new(),
             scratch: Vec::new(),
@@ -243,10 +236,7 @@ impl Receiver {
         payload: &[u8],
         proof: Proof<'_>,
     ) -> Result<(), DropReason> {
-        let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
-        if Some(from) != state.flow.egress {
-            return Err(DropReason::WrongPeer);
-        }
+        let state = served_by(&mut self.flows, packet.flow, from)?;
         if state.window.look(packet.sequence) == Seen::Before {
             return Err(DropReason::Duplicate);
         }
@@ -258,6 +248,34 @@ impl Receiver {
             RecoverySource::CrossStream => Arrival::CrossStream,
         };
         self.accept(now, packet, payload, arrival, proof)
+    }
+
+    /// Handles a repair packet that was sent because a packet of its block was requested.
+    fn take_repair(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        repair: &Repair<'_>,
+    ) -> Result<(), DropReason> {
+        if repair.scope != Scope::InStream {
+            return Err(DropReason::Unexpected);
+        }
+        let first = repair.members.packets().next().ok_or(DropReason::Malformed)?;
+        let state = served_by(&mut self.flows, first.flow, from)?;
+        if !repair.members.packets().any(|packet| state.missing.was_asked(packet.sequence)) {
+            return Err(DropReason::NotAsked);
+        }
+        state.blocks.add_repair(now, repair, &self.lender.packets, &mut self.solved)
+    }
+
+    fn take_help_request(
+        &mut self,
+        now: Timestamp,
+        from: Peer,
+        request: HelpRequest,
+    ) -> Result<(), DropReason> {
+        let state = served_by(&mut self.flows, request.packet.flow, from)?;
+        self.lender.take_request(now, state, (from, request), &mut self.outbox)
     }
 
     /// Accepts a packet, if it is the first copy and genuine.
@@ -305,8 +323,7 @@ impl Receiver {
         self.outbox.emit(Event::Delivered { packet, arrival, after, is_late });
         state.blocks.add_source(packet, payload, &mut self.solved);
         if state.flow.is_coded() {
-            self.lent.insert(now, OWN, packet, payload);
-            self.lend_if_waiting(now, packet, payload);
+            self.lender.keep(now, (packet, payload), state.flow.egress, &mut self.outbox);
         }
         self.rearm(packet.flow);
         Ok(())
@@ -427,10 +444,10 @@ impl Receiver {
     pub fn held(&self) -> Held {
         let missing: usize = self.flows.values().map(|state| state.missing.len()).sum();
         Held {
-            packets: self.lent.len(),
-            bytes: self.lent.bytes(),
+            packets: self.lender.packets.len(),
+            bytes: self.lender.packets.bytes(),
             blocks: self.flows.values().map(|state| state.blocks.len()).sum(),
-            requests: missing + self.waiting.len(),
+            requests: missing + self.lender.waiting(),
         }
     }
 
@@ -465,4 +482,14 @@ impl Receiver {
             (at, reason)
         })
     }
+}
+
+/// Returns the flow of this number, if `egress` is its egress relay.
+fn served_by(
+    flows: &mut BTreeMap<FlowNumber, State>,
+    number: FlowNumber,
+    egress: Peer,
+) -> Result<&mut State, DropReason> {
+    let state = flows.get_mut(&number).ok_or(DropReason::UnknownFlow)?;
+    if state.flow.egress == Some(egress) { Ok(state) } else { Err(DropReason::WrongPeer) }
 }

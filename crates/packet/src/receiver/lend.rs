@@ -4,72 +4,89 @@ use std::collections::BTreeMap;
 
 use tradewind_units::Timestamp;
 
-use super::Receiver;
+use super::config::ReceiverConfig;
+use super::state::State;
+use crate::budget::Budget;
 use crate::event::{DropReason, Event};
-use crate::id::{PacketId, Peer};
+use crate::id::{PacketId, Peer, Tenant};
 use crate::message::{HelpRequest, Message};
+use crate::outbox::Outbox;
+use crate::store::Store;
 use crate::window::Seen;
 
 /// The most requests for packets that have not come yet. Chosen: those of a second of outage of
 /// another flow, in blocks of ten.
 const MOST_WAITING: usize = 1024;
+/// The one owner of all that a receiver keeps.
+const OWN: Tenant = Tenant(0);
 
-/// Requests for packets that are still on their way here: another receiver's path may be shorter.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Waiting {
-    requests: BTreeMap<PacketId, (HelpRequest, Timestamp)>,
+/// The packets to lend, and the requests for them.
+#[derive(Debug, Clone)]
+pub(super) struct Lender {
+    pub(super) packets: Store,
+    lends: Budget,
+    /// Requests for packets that are still on their way here: another receiver's path may be
+    /// shorter. They wait until the time beside them.
+    waiting: BTreeMap<PacketId, (HelpRequest, Timestamp)>,
 }
 
-impl Waiting {
-    pub(super) fn len(&self) -> usize {
-        self.requests.len()
+impl Lender {
+    pub(super) fn new(config: &ReceiverConfig) -> Self {
+        let (packets, lends) = (Store::new(config.lend), Budget::new(config.lends));
+        Self { packets, lends, waiting: BTreeMap::new() }
     }
-}
 
-impl Receiver {
-    pub(super) fn take_help_request(
+    /// Returns how many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Handles a request of `egress` for a packet of the flow of `state`.
+    pub(super) fn take_request(
         &mut self,
         now: Timestamp,
-        from: Peer,
-        request: HelpRequest,
+        state: &State,
+        (egress, request): (Peer, HelpRequest),
+        outbox: &mut Outbox,
     ) -> Result<(), DropReason> {
         let packet = request.packet;
-        let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
-        if state.flow.egress != Some(from) {
-            return Err(DropReason::WrongPeer);
-        }
-        let (round_trip, seen) = (state.flow.round_trip, state.window.look(packet.sequence));
         if !self.lends.take(now, 1) {
             return Err(DropReason::OverBudget);
         }
-        if let Some(payload) = self.lent.get(now, packet) {
-            self.outbox.send(from, &Message::HelpAnswer { request, payload });
-            self.outbox.emit(Event::Helped(packet));
+        if let Some(payload) = self.packets.get(now, packet) {
+            outbox.send(egress, &Message::HelpAnswer { request, payload });
+            outbox.emit(Event::Helped(packet));
             return Ok(());
         }
-        if seen != Seen::New {
+        if state.window.look(packet.sequence) != Seen::New {
             return Err(DropReason::TooOld);
         }
-        if self.waiting.requests.len() >= MOST_WAITING {
-            self.waiting.requests.retain(|_, (_, until)| *until > now);
-            if self.waiting.requests.len() >= MOST_WAITING {
+        if self.waiting.len() >= MOST_WAITING {
+            self.waiting.retain(|_, (_, until)| *until > now);
+            if self.waiting.len() >= MOST_WAITING {
                 return Err(DropReason::TableFull);
             }
         }
-        self.waiting.requests.insert(packet, (request, now + round_trip));
+        self.waiting.insert(packet, (request, now + state.flow.round_trip));
         Ok(())
     }
 
-    /// Lends a packet that has come, if it was requested before.
-    pub(super) fn lend_if_waiting(&mut self, now: Timestamp, packet: PacketId, payload: &[u8]) {
-        if self.waiting.requests.is_empty() {
+    /// Keeps a packet that has come, and lends it to `egress` if that has requested it before.
+    pub(super) fn keep(
+        &mut self,
+        now: Timestamp,
+        (packet, payload): (PacketId, &[u8]),
+        egress: Option<Peer>,
+        outbox: &mut Outbox,
+    ) {
+        self.packets.insert(now, OWN, packet, payload);
+        if self.waiting.is_empty() {
             return;
         }
-        let Some((request, until)) = self.waiting.requests.remove(&packet) else { return };
-        let egress = self.flows.get(&packet.flow).and_then(|state| state.flow.egress);
+        let Some((request, until)) = self.waiting.remove(&packet) else { return };
         if let Some(egress) = egress.filter(|_| now <= until) {
-            self.outbox.send(egress, &Message::HelpAnswer { request, payload });
-            self.outbox.emit(Event::Helped(packet));
+            outbox.send(egress, &Message::HelpAnswer { request, payload });
+            outbox.emit(Event::Helped(packet));
         }
     }
 }

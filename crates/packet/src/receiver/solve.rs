@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use tradewind_fec::Decoder;
 use tradewind_units::Timestamp;
 
-use super::Receiver;
 use crate::event::DropReason;
-use crate::id::{PacketId, Peer};
-use crate::message::{Repair, Scope};
+use crate::id::PacketId;
+use crate::message::Repair;
+use crate::store::Store;
 
 /// The most blocks of a flow that wait for more of their packets; beyond that the oldest is
 /// dropped. Chosen: those of half a second at 100 packets a second.
@@ -54,6 +54,50 @@ impl Blocks {
             block.decoder.add_source(*column, payload).is_ok() && !block.solve(solved)
         });
     }
+
+    /// Adds a repair packet, and the packets of its block that are in `kept`; the packets that this
+    /// solves go to `solved`.
+    pub(super) fn add_repair(
+        &mut self,
+        now: Timestamp,
+        repair: &Repair<'_>,
+        kept: &Store,
+        solved: &mut Vec<(PacketId, Vec<u8>)>,
+    ) -> Result<(), DropReason> {
+        let row = usize::from(repair.row);
+        if let Some(place) = self.open.iter().position(|b| b.number == repair.block) {
+            let block = &mut self.open[place];
+            if !block.packets.iter().copied().eq(repair.members.iter()) {
+                return Err(DropReason::Contradiction);
+            }
+            match block.decoder.add_repair(row, repair.symbol) {
+                Ok(true) => {}
+                Ok(false) => return Err(DropReason::Duplicate),
+                Err(_) => return Err(DropReason::Contradiction),
+            }
+            if block.solve(solved) {
+                self.open.remove(place);
+            }
+            return Ok(());
+        }
+        let mut decoder = Decoder::new(repair.members.columns(), usize::from(repair.rows))
+            .map_err(|_| DropReason::Malformed)?;
+        decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Malformed)?;
+        for (column, packet) in repair.members.iter() {
+            if let Some(payload) = kept.get(now, packet) {
+                decoder.add_source(column, payload).map_err(|_| DropReason::Contradiction)?;
+            }
+        }
+        let block =
+            Block { number: repair.block, packets: repair.members.iter().collect(), decoder };
+        if !block.solve(solved) {
+            if self.open.len() >= MOST_BLOCKS {
+                self.open.pop_front();
+            }
+            self.open.push_back(block);
+        }
+        Ok(())
+    }
 }
 
 impl Block {
@@ -67,60 +111,5 @@ impl Block {
             solved.extend(member.map(|(_, packet)| (*packet, payload)));
         }
         true
-    }
-}
-
-impl Receiver {
-    /// Handles a repair packet that was sent because a packet of its block was requested.
-    pub(super) fn take_repair(
-        &mut self,
-        now: Timestamp,
-        from: Peer,
-        repair: &Repair<'_>,
-    ) -> Result<(), DropReason> {
-        if repair.scope != Scope::InStream {
-            return Err(DropReason::Unexpected);
-        }
-        let first = repair.members.packets().next().ok_or(DropReason::Malformed)?;
-        let state = self.flows.get_mut(&first.flow).ok_or(DropReason::UnknownFlow)?;
-        if state.flow.egress != Some(from) {
-            return Err(DropReason::WrongPeer);
-        }
-        if !repair.members.packets().any(|packet| state.missing.was_asked(packet.sequence)) {
-            return Err(DropReason::NotAsked);
-        }
-        let row = usize::from(repair.row);
-        if let Some(place) = state.blocks.open.iter().position(|b| b.number == repair.block) {
-            let block = &mut state.blocks.open[place];
-            if !block.packets.iter().copied().eq(repair.members.iter()) {
-                return Err(DropReason::Contradiction);
-            }
-            match block.decoder.add_repair(row, repair.symbol) {
-                Ok(true) => {}
-                Ok(false) => return Err(DropReason::Duplicate),
-                Err(_) => return Err(DropReason::Contradiction),
-            }
-            if block.solve(&mut self.solved) {
-                state.blocks.open.remove(place);
-            }
-            return Ok(());
-        }
-        let mut decoder = Decoder::new(repair.members.columns(), usize::from(repair.rows))
-            .map_err(|_| DropReason::Malformed)?;
-        decoder.add_repair(row, repair.symbol).map_err(|_| DropReason::Malformed)?;
-        for (column, packet) in repair.members.iter() {
-            if let Some(payload) = self.lent.get(now, packet) {
-                decoder.add_source(column, payload).map_err(|_| DropReason::Contradiction)?;
-            }
-        }
-        let block =
-            Block { number: repair.block, packets: repair.members.iter().collect(), decoder };
-        if !block.solve(&mut self.solved) {
-            if state.blocks.open.len() >= MOST_BLOCKS {
-                state.blocks.open.pop_front();
-            }
-            state.blocks.open.push_back(block);
-        }
-        Ok(())
     }
 }
