@@ -10,13 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tradewind_grant::{
-    Grant, GrantId, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant, Trust,
-};
+use tradewind_grant::{Grant, GrantId, IdentityKey, PublicIdentity, SignedGrant, Trust};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Link;
-use super::cookie::{CookieJar, FirstMacKeys};
+use super::cookie::FirstMacKeys;
 use super::event::{DropReason, Event, Now, Opened, SealError};
 use super::passed::Tags;
 use super::peer::{Candidate, HandshakeRole, Peer, PeerId, Phase, Ping, Session};
@@ -27,13 +25,14 @@ use super::wire::{
     PREFIX_BYTES,
 };
 
-mod accept;
-mod connect;
+mod admission;
+mod config;
 mod gate;
+mod handshakes;
 mod pass;
-mod peek;
 
-use gate::Gate;
+use admission::Admission;
+pub use config::{Limits, SessionsConfig};
 pub use pass::Run;
 
 /// The age at which new keys are negotiated. Source: WireGuard, 6.1.
@@ -56,47 +55,6 @@ const LEAVES_AFTER: Duration = Duration::from_secs(1);
 /// The silence of a neighbour after which another socket of the same identity may replace it.
 /// Chosen: a live one pings five times a second.
 const MAKES_ROOM_AFTER: Duration = Duration::from_secs(5);
-
-/// The limits of one machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The most neighbours at a time; at most 16,384.
-    pub peers: usize,
-    /// The most of these with one identity that shows a grant.
-    pub peers_each: usize,
-    /// The initiations a second that are handled without a cookie.
-    pub handshakes: u32,
-    /// The initiations a second that are handled with a cookie. Chosen: at some 150 us each a sixth
-    /// of a core.
-    pub handshakes_with_cookie: u32,
-    /// The most initiations that are remembered to detect replays, each for a minute at most.
-    pub replays: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            peers: 4096,
-            peers_each: 64,
-            handshakes: 100,
-            handshakes_with_cookie: 1000,
-            replays: 1 << 17,
-        }
-    }
-}
-
-/// The identity of this side, and the peers that it accepts.
-#[derive(Debug, Clone)]
-pub struct SessionsConfig {
-    /// The identity of this side.
-    pub identity: IdentityKey,
-    /// The operators whose grants open sessions.
-    pub operators: Vec<OperatorPublicKey>,
-    /// The relays that need no grant.
-    pub neighbours: BTreeSet<PublicIdentity>,
-    /// The limits.
-    pub limits: Limits,
-}
 
 /// A datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,15 +86,13 @@ impl Own {
 /// All sessions of one socket.
 #[derive(Debug)]
 pub struct Sessions {
-    config: SessionsConfig,
-    trust: Arc<Trust>,
     /// This side's identities, the preferred one first; never empty.
     own: Vec<Own>,
     randomness: Randomness,
-    cookies: CookieJar,
-    gate: Gate,
-    replays: ReplayTable,
+    admission: Admission,
     peers: Table<Peer>,
+    /// The most neighbours with one identity that shows a grant.
+    peers_each: usize,
     sessions: Table<Session>,
     /// The neighbours that began a session, by identity and instance.
     by_name: BTreeMap<(PublicIdentity, u64), PeerId>,
@@ -154,7 +110,7 @@ impl Sessions {
 
     /// Refuses initiations that were issued before `begin`: another process may have seen them.
     pub fn refuse_issued_before(&mut self, begin: Timestamp) {
-        self.replays.refuse_issued_before(begin);
+        self.admission.replays.refuse_issued_before(begin);
     }
 
     /// Returns a machine without neighbours. `seed` is 32 bytes of the system's entropy that
@@ -162,18 +118,14 @@ impl Sessions {
     #[must_use]
     pub fn new(config: SessionsConfig, now: Now, seed: [u8; 32]) -> Self {
         let mut randomness = Randomness::new(seed);
-        let mut replays = ReplayTable::new(config.limits.replays);
-        // Another process may have seen older initiations.
-        replays.refuse_issued_before(now.unix);
-        let own = vec![Own::of(config.identity.clone())];
+        let admission = Admission::new(&config, now, &mut randomness);
         let peers = config.limits.peers.min(1 << 14);
         Self {
-            own,
-            cookies: CookieJar::new(now.steady, &mut randomness),
-            gate: Gate::new(now.steady, &config.limits),
+            own: vec![Own::of(config.identity)],
             randomness,
-            replays,
+            admission,
             peers: Table::new(peers),
+            peers_each: config.limits.peers_each,
             // Three for each, and one that is being answered.
             sessions: Table::new(4 * peers),
             by_name: BTreeMap::new(),
@@ -181,9 +133,7 @@ impl Sessions {
             events: VecDeque::new(),
             drops: [0; DropReason::ALL.len()],
             tags: Tags::default(),
-            trust: Arc::new(Trust::from(config.operators.clone())),
             duplicate: None,
-            config,
         }
     }
 
@@ -194,7 +144,7 @@ impl Sessions {
     /// Panics without an identity.
     pub fn set_identities(&mut self, identities: impl IntoIterator<Item = IdentityKey>) {
         self.own = identities.into_iter().map(Own::of).collect();
-        self.config.identity = self.own.first().expect("a node has an identity").identity.clone();
+        assert!(!self.own.is_empty(), "a node has an identity");
     }
 
     /// Accepts grants that `trust` verifies, and `neighbours`, from now on. Closes the sessions of
@@ -209,7 +159,7 @@ impl Sessions {
         let refused = known.filter(|(_, peer)| !is_allowed(peer));
         let refused: Vec<PeerId> = refused.map(|(id, _)| PeerId(id)).collect();
         refused.into_iter().for_each(|peer| self.close(peer));
-        (self.trust, self.config.neighbours) = (trust, neighbours);
+        (self.admission.trust, self.admission.neighbours) = (trust, neighbours);
     }
 
     /// Replaces the grant that this side has shown by `grant`, at once.
@@ -269,6 +219,22 @@ impl Sessions {
         let link = self.peers.get(peer.0).ok_or(SealError::NoSession)?.link;
         self.seal_as(DATA, peer, datagram)?;
         Ok(link)
+    }
+
+    /// Opens a copy of a data datagram, in `copy`; returns `None` when it is not what a neighbour
+    /// sealed.
+    ///
+    /// The replay window is not changed: [`Sessions::handle_datagram`] accepts the datagram
+    /// afterwards.
+    #[must_use]
+    pub fn peek(&self, datagram: &[u8], copy: &mut Vec<u8>) -> Option<Opened> {
+        let Some(Datagram::Sealed { receiver, counter }) = wire::cut(datagram) else { return None };
+        let session = self.sessions.get(receiver).filter(|_| datagram[0] == DATA)?;
+        let Phase::Open { keys, .. } = &session.phase else { return None };
+        copy.clear();
+        copy.extend_from_slice(datagram);
+        let length = keys.open(counter, copy)?;
+        Some(Opened { peer: session.peer, payload: HEADER_BYTES..HEADER_BYTES + length })
     }
 
     fn seal_as(&mut self, kind: u8, peer: PeerId, datagram: &mut [u8]) -> Result<(), SealError> {
@@ -467,7 +433,7 @@ impl Sessions {
 
     /// Ends sessions that are too old, and begins handshakes that are due.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.cookies.turn(now.steady, &mut self.randomness);
+        self.admission.cookies.turn(now.steady, &mut self.randomness);
         let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
         for id in ids {
             self.drop_old_sessions(now, id);

@@ -1,14 +1,17 @@
-//! The initiator: sends initiations until one is answered, and again when keys or pings expire.
+//! Handshakes in both roles. The initiator sends initiations until one is answered, and again when
+//! keys or pings expire. The responder opens a session for each one that is admitted.
 
-use tradewind_grant::{PublicIdentity, SignedGrant};
+use tradewind_grant::{PublicIdentity, SignedGrant, VerifiedGrant};
 use tradewind_units::Duration;
 
 use super::super::cookie::{COOKIE_TIME, FirstMacKeys, second_tag, tags_match};
-use super::super::handshake::Initiator;
-use super::super::peer::{Awaited, HandshakeRole, Peer, PeerId, Phase, Session};
-use super::super::wire::{self, Control, TAG_BYTES};
+use super::super::handshake::{Initiator, Responder};
+use super::super::peer::{self, Awaited, HandshakeRole, Peer, PeerId, Phase, Session};
+use super::super::wire::{self, Control, Initiation, TAG_BYTES};
+use super::admission::Admitted;
 use super::{
-    DropReason, Event, Link, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit,
+    DropReason, Event, Link, MAKES_ROOM_AFTER, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown,
+    Transmit,
 };
 
 /// The time between two initiations to a neighbour whose round trip is not known, and the time
@@ -179,6 +182,101 @@ impl Sessions {
     pub fn is_ours(&self, peer: PeerId) -> bool {
         let side = self.peers.get(peer.0).map(|peer| &peer.side);
         matches!(side, Some(HandshakeRole::Initiator { .. }))
+    }
+
+    /// Opens a session for an initiation that is admitted.
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        link: Link,
+        initiation: &Initiation<'_>,
+    ) -> Result<(), DropReason> {
+        let Self { admission, own, randomness, transmits, .. } = self;
+        let out = (randomness, transmits);
+        let admitted = admission.check(now, link, initiation, own, out)?;
+        let Admitted { own, opened, instance, grant } = admitted;
+        let ends = (own, opened.initiator);
+        let peer = self.peer_of(now, link, ends, instance, grant)?;
+        self.respond(now, link, peer, initiation.initiator, opened)
+    }
+
+    fn peer_of(
+        &mut self,
+        now: Now,
+        link: Link,
+        (own, identity): (PublicIdentity, PublicIdentity),
+        instance: u64,
+        verified: Option<VerifiedGrant>,
+    ) -> Result<PeerId, DropReason> {
+        if let Some(known) = self.by_name.get(&(identity, instance)).copied()
+            && let Some(peer) = self.peers.get_mut(known.0)
+        {
+            let shown = verified.map(|verified| peer::Shown::new(now, verified));
+            peer.side = HandshakeRole::Responder { shown };
+            return Ok(known);
+        }
+        if let Some(verified) = &verified {
+            let most = verified.grant.sessions.map_or(usize::MAX, |most| most.get() as usize);
+            self.make_room(now, identity, most.min(self.peers_each))?;
+        }
+        let shown = verified.map(|verified| peer::Shown::new(now, verified));
+        let side = HandshakeRole::Responder { shown };
+        let salt = self.salt();
+        let peer = Peer::new(own, identity, instance, side, link, now);
+        let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);
+        self.by_name.insert((identity, instance), id);
+        Ok(id)
+    }
+
+    /// Reduces the neighbours of one identity to fewer than `most`: a silent socket is removed,
+    /// since its process may be gone.
+    fn make_room(
+        &mut self,
+        now: Now,
+        identity: PublicIdentity,
+        most: usize,
+    ) -> Result<(), DropReason> {
+        let theirs = || self.by_name.range((identity, 0)..=(identity, u64::MAX)).map(|(_, id)| *id);
+        if theirs().count() < most {
+            return Ok(());
+        }
+        let last_received = |id: &PeerId| self.peers.get(id.0).map(|peer| peer.last_received);
+        let silent = theirs().filter(|id| {
+            last_received(id).is_some_and(|at| now.steady.since(at) >= MAKES_ROOM_AFTER)
+        });
+        let silent = silent.min_by_key(last_received).ok_or(DropReason::Full)?;
+        self.forget(silent);
+        Ok(())
+    }
+
+    fn respond(
+        &mut self,
+        now: Now,
+        link: Link,
+        peer_id: PeerId,
+        theirs: u32,
+        opened: Responder,
+    ) -> Result<(), DropReason> {
+        // The place is reserved first, so that its id can be sent; the keys follow at once.
+        let salt = self.salt();
+        let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Full)?;
+        if let Some(unused) = peer.coming.take() {
+            self.sessions.remove(unused);
+        }
+        if peer.sending.is_none() {
+            (peer.link, peer.link_last_received) = (link, now.steady);
+        }
+        let mut bytes = wire::prefix(wire::RESPONSE, theirs).to_vec();
+        let id = self.sessions.next_id(salt).ok_or(DropReason::Full)?;
+        let keys = opened.respond(id, &mut bytes).ok_or(DropReason::Handshake)?;
+        let phase = Phase::Open { theirs, keys: Box::new(keys) };
+        let inserted = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
+        debug_assert_eq!(inserted, Some(id), "the next id is the one that is given");
+        if let Some(peer) = self.peers.get_mut(peer_id.0) {
+            (peer.coming, peer.responded) = (inserted, Some(link));
+        }
+        self.transmits.push_back(Transmit { link, bytes, is_ours: false });
+        Ok(())
     }
 }
 
