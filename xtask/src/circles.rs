@@ -1,14 +1,12 @@
 //! Circles of imports within a crate: files that import each other, directly or by way of others.
 //!
-//! A module and those inside it belong together, so imports between them do not count. Re-exports
-//! are followed to the file that defines the item; tests are left out. As there is no parser here,
-//! names that come from a glob import or a macro are not seen.
+//! A module and those inside it belong together, so imports between them do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Violation;
 use crate::layers::name_of;
-use crate::lexer::split;
+use crate::modules::{Modules, Place};
 
 /// Most files of a circle. Chosen: a type, its error and its reader may know each other.
 const MAX_FILES: usize = 3;
@@ -16,12 +14,6 @@ const MAX_FILES: usize = 3;
 /// Crates with larger circles, and the files of their largest. A figure only ever becomes smaller;
 /// no crate is added.
 const EXEMPT: &[(&str, usize)] = &[("grant", 16), ("wan", 4), ("node", 7)];
-
-/// Longest chain of re-exports that is followed.
-const MAX_REEXPORTS: usize = 8;
-
-/// A module's place in its crate: the names from the root on.
-type Place = Vec<String>;
 
 /// Checks the crate in folder `member`; `read` returns the text of a file of the repository.
 pub(crate) fn check(member: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<Violation> {
@@ -31,7 +23,7 @@ pub(crate) fn check(member: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<
     let source = format!("{member}/src");
     let circles: Vec<Vec<String>> = ["lib.rs", "main.rs"]
         .iter()
-        .flat_map(|root| Modules::load(&source, root, read).circles())
+        .flat_map(|root| circles(&Modules::load(&source, root, read)))
         .collect();
     let largest = circles.iter().map(Vec::len).max().unwrap_or_default();
     if exempt.is_some() && largest < allowed {
@@ -55,112 +47,24 @@ pub(crate) fn check(member: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<
         .collect()
 }
 
-/// One file of a crate.
-struct Module {
-    file: String,
-    /// The paths that its code names, names that it imports replaced by what they stand for.
-    paths: Vec<Place>,
-    /// The names that it imports or exports again, and the paths that they stand for.
-    names: BTreeMap<String, Place>,
-}
-
-/// The files of a crate by their modules.
-#[derive(Default)]
-struct Modules(BTreeMap<Place, Module>);
-
-impl Modules {
-    /// Reads the crate whose root is this file of folder `source`; empty if there is none.
-    fn load(source: &str, root: &str, read: &dyn Fn(&str) -> Option<String>) -> Self {
-        let mut modules = Self::default();
-        let mut waiting = vec![(Place::new(), vec![format!("{source}/{root}")], source.to_owned())];
-        while let Some((place, files, folder)) = waiting.pop() {
-            let found = files.into_iter().find_map(|file| read(&file).map(|text| (file, text)));
-            let Some((file, text)) = found else { continue };
-            let code = split(&text).code;
-            let tokens = without_tests(&tokens(&code));
-            for child in children(&tokens) {
-                let files =
-                    vec![format!("{folder}/{child}.rs"), format!("{folder}/{child}/mod.rs")];
-                let folder = format!("{folder}/{child}");
-                waiting.push(([&place[..], &[child]].concat(), files, folder));
-            }
-            modules.0.insert(place, module(file, &tokens));
-        }
-        modules
-    }
-
-    /// Returns the files of each circle of two and more.
-    fn circles(&self) -> Vec<Vec<String>> {
-        let imports: BTreeMap<&Place, BTreeSet<Place>> =
-            self.0.keys().map(|place| (place, self.imports(place))).collect();
-        let reached: BTreeMap<&Place, BTreeSet<Place>> =
-            imports.keys().map(|place| (*place, reachable(place, &imports))).collect();
-        let mut circles = BTreeSet::new();
-        for (place, there) in &reached {
-            let circle: BTreeSet<&Place> =
-                there.iter().filter(|other| reached[*other].contains(*place)).collect();
-            if circle.len() > 1 {
-                circles.insert(circle);
-            }
-        }
-        let files = |circle: BTreeSet<&Place>| {
-            circle.into_iter().map(|place| self.0[place].file.clone()).collect()
-        };
-        circles.into_iter().map(files).collect()
-    }
-
-    /// Returns the modules that a module imports from, without those around it and inside it.
-    fn imports(&self, place: &Place) -> BTreeSet<Place> {
-        let module = &self.0[place];
-        let named = module.paths.iter().filter_map(|path| self.absolute(place, path));
-        let defining = named.map(|path| self.defining(&path, 0));
-        defining.filter(|other| !other.starts_with(place) && !place.starts_with(other)).collect()
-    }
-
-    /// Returns a path from the crate's root on; `None` for another crate's.
-    fn absolute(&self, place: &Place, path: &[String]) -> Option<Place> {
-        match path.first()?.as_str() {
-            "crate" => Some(path[1..].to_vec()),
-            "self" | "super" => {
-                let mut base = place.clone();
-                let mut rest = path;
-                while let Some((first, more)) =
-                    rest.split_first().filter(|(first, _)| *first == "self" || *first == "super")
-                {
-                    if first == "super" {
-                        base.pop()?;
-                    }
-                    rest = more;
-                }
-                Some([&base, rest].concat())
-            }
-            child => {
-                let inside = [&place[..], &[child.to_owned()]].concat();
-                self.0.contains_key(&inside).then(|| [&place[..], path].concat())
-            }
+/// Returns the files of each circle of two and more.
+fn circles(modules: &Modules) -> Vec<Vec<String>> {
+    let imports: BTreeMap<&Place, BTreeSet<Place>> =
+        modules.places().map(|place| (place, modules.imports(place))).collect();
+    let reached: BTreeMap<&Place, BTreeSet<Place>> =
+        imports.keys().map(|place| (*place, reachable(place, &imports))).collect();
+    let mut circles = BTreeSet::new();
+    for (place, there) in &reached {
+        let circle: BTreeSet<&Place> =
+            there.iter().filter(|other| reached[*other].contains(*place)).collect();
+        if circle.len() > 1 {
+            circles.insert(circle);
         }
     }
-
-    /// Returns the module that defines the item at an absolute path, re-exports followed.
-    fn defining(&self, path: &[String], followed: usize) -> Place {
-        let mut module = Place::new();
-        for (index, name) in path.iter().enumerate() {
-            module.push(name.clone());
-            if self.0.contains_key(&module) {
-                continue;
-            }
-            module.pop();
-            let stands_for = self.0[&module].names.get(name);
-            let target = stands_for.and_then(|stands_for| self.absolute(&module, stands_for));
-            return match target {
-                Some(target) if followed < MAX_REEXPORTS && target != path => {
-                    self.defining(&[&target, &path[index + 1..]].concat(), followed + 1)
-                }
-                _ => module,
-            };
-        }
-        module
-    }
+    let files = |circle: BTreeSet<&Place>| {
+        circle.into_iter().map(|place| modules.file(place).to_owned()).collect()
+    };
+    circles.into_iter().map(files).collect()
 }
 
 /// Returns all modules that `from` imports, directly or by way of others.
@@ -175,135 +79,6 @@ fn reachable(from: &Place, imports: &BTreeMap<&Place, BTreeSet<Place>>) -> BTree
         }
     }
     reached
-}
-
-/// Splits code into names, `::` and other characters.
-fn tokens(code: &str) -> Vec<&str> {
-    let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
-    let mut tokens = Vec::new();
-    let mut rest = code.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let length = if is_of_name(first) {
-            rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())
-        } else if rest.starts_with("::") {
-            2
-        } else {
-            first.len_utf8()
-        };
-        tokens.push(&rest[..length]);
-        rest = rest[length..].trim_start();
-    }
-    tokens
-}
-
-/// Returns the tokens without the items that are for tests alone.
-fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
-    const OF_TESTS: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
-    let mut retained = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        if !tokens[at..].starts_with(&OF_TESTS) {
-            retained.push(tokens[at]);
-            at += 1;
-            continue;
-        }
-        at += OF_TESTS.len();
-        let mut depth = 0_usize;
-        while let Some(token) = tokens.get(at) {
-            at += 1;
-            match *token {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth == 0 && matches!(*token, ";" | "," | "}") {
-                break;
-            }
-        }
-    }
-    retained
-}
-
-/// Returns the modules that are declared without a body, and so have a file.
-fn children(tokens: &[&str]) -> Vec<String> {
-    let declared = tokens.windows(3).filter(|three| three[0] == "mod" && three[2] == ";");
-    declared.map(|three| three[1].to_owned()).collect()
-}
-
-fn module(file: String, tokens: &[&str]) -> Module {
-    let (mut paths, mut names, mut used) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let mut at = 0;
-    while at < tokens.len() {
-        let is_path = tokens.get(at + 1) == Some(&"::") && is_name(tokens[at]);
-        if tokens[at] == "use" && tokens.get(at + 1) != Some(&"<") {
-            let end = tokens[at..].iter().position(|token| *token == ";");
-            let end = end.map_or(tokens.len(), |length| at + length);
-            import(&tokens[at + 1..end], &[], &mut |path, name| {
-                names.insert(name, path.clone());
-                paths.push(path);
-            });
-            at = end;
-        } else if is_path && at.checked_sub(1).is_none_or(|before| tokens[before] != "::") {
-            let mut path = vec![tokens[at].to_owned()];
-            while tokens.get(at + 1) == Some(&"::")
-                && tokens.get(at + 2).is_some_and(|next| is_name(next))
-            {
-                path.push(tokens[at + 2].to_owned());
-                at += 2;
-            }
-            used.push(path);
-        }
-        at += 1;
-    }
-    let stand_for = used.into_iter().map(|path| match names.get(&path[0]) {
-        Some(stands_for) => [stands_for, &path[1..]].concat(),
-        None => path,
-    });
-    paths.extend(stand_for);
-    Module { file, paths, names }
-}
-
-fn is_name(token: &str) -> bool {
-    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Calls `found` with each path of a `use` declaration and the name that it gets.
-fn import(tokens: &[&str], before: &[String], found: &mut impl FnMut(Place, String)) {
-    let mut path = before.to_vec();
-    let mut at = 0;
-    while at < tokens.len() {
-        match tokens[at] {
-            "{" => {
-                for one in listed(&tokens[at + 1..tokens.len() - 1]) {
-                    import(one, &path, found);
-                }
-                return;
-            }
-            "*" => return found(path, "*".to_owned()),
-            "self" if at == 0 && !before.is_empty() => {}
-            "as" => break,
-            "::" => {}
-            name => path.push(name.to_owned()),
-        }
-        at += 1;
-    }
-    let last = path.last().cloned().unwrap_or_default();
-    let alias = tokens.get(at + 1).filter(|_| tokens.get(at) == Some(&"as"));
-    found(path, alias.map_or(last, |alias| (*alias).to_owned()));
-}
-
-/// Splits the inside of braces at its commas.
-fn listed<'a, 'b>(tokens: &'a [&'b str]) -> Vec<&'a [&'b str]> {
-    let mut depth = 0_i32;
-    let at_comma = |token: &&str| {
-        match *token {
-            "{" => depth += 1,
-            "}" => depth -= 1,
-            _ => {}
-        }
-        *token == "," && depth == 0
-    };
-    tokens.split(at_comma).filter(|one| !one.is_empty()).collect()
 }
 
 #[cfg(test)]

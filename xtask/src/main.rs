@@ -4,12 +4,14 @@
 //! | module | checks |
 //! |---|---|
 //! | [`circles`] | no large circle of imports between the files of a crate |
+//! | [`spread`] | no type with methods in many files |
 //! | [`layers`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | the rules for every Rust file, and the columns of Markdown |
 //! | [`links`] | links of Markdown files, and the book's table of contents |
 //! | [`mod@test`] | all tests, with a second run of failed ones that use the kernel |
 //! | [`test_lab`] | the promised figures of real runs in the lab |
 //! | [`smoke`] | every bench, example and experiment that the docs quote, in its shortest form |
+//! | [`modules`] | (reads the modules of a crate) |
 //! | [`lexer`] | (separates code, comments and literals) |
 //!
 //! A violation is one line, `file:line: what and what would be right`. The crate belongs to no
@@ -19,8 +21,10 @@ mod circles;
 mod layers;
 mod lexer;
 mod links;
+mod modules;
 mod smoke;
 mod sources;
+mod spread;
 mod test;
 mod test_lab;
 
@@ -111,7 +115,9 @@ fn check(root: &Path) -> Result<Summary, String> {
         .collect();
     violations.extend(layers::check_clippy(&settings));
     for member in &members {
-        violations.extend(circles::check(member, &|file| read(root, file).ok()));
+        let read = |file: &str| read(root, file).ok();
+        violations.extend(circles::check(member, &read));
+        violations.extend(spread::check(member, &read));
     }
     let files = files_with(".rs", root)?;
     for file in &files {
