@@ -83,6 +83,12 @@ const ALL: &[Experiment] = &[
         Scope,
         "what a relay still gains once windows, connections and VM caps are seen to"
     ),
+    numeric!(
+        "trn-day",
+        "TRN",
+        Stable,
+        "how stable the choice is whether to relay, over a day of changing round trips"
+    ),
     lab!(
         "trn-single",
         "TRN",
@@ -208,6 +214,12 @@ const ALL: &[Experiment] = &[
         "ours",
         jump::guard::run,
         "what jumps cost on shallow queues, in crowds, on links that got worse"
+    ),
+    numeric!(
+        "lab-day",
+        "ours",
+        Day,
+        "a day that changes by the hour: the controller, its morning's plan, direct, hindsight"
     ),
     lab!("soak", "ours", soak::run, "sessions of all kinds for a quarter of an hour, under faults"),
     lab!("rt-ramp", "ours", jump::ramp::run, "1 MB against a round trip and its time on the wire"),

@@ -354,3 +354,25 @@ fn stopped_run_ends_early() {
         assert_eq!(error.to_string(), "stopped", "{}", experiment.name);
     }
 }
+
+#[test]
+fn day_with_the_controller_beats_its_morning_and_keeps_its_budget() {
+    let changes = [("hour = \"1h\"", "hour = \"5min\"")];
+    let record = changed("lab-day", &changes, 1);
+    assert!(holds(&record, "gains as much as the morning's plan"));
+    assert!(holds(&record, "80 % of the gain of hindsight"));
+    assert!(holds(&record, "noise alone causes at most two"));
+    assert!(holds(&record, "never passes the budget"));
+}
+
+#[test]
+fn many_connections_make_rates_stable_and_relays_useless_all_day() {
+    let record = changed("trn-day", &[], 1);
+    assert!(holds(&record, "stable over time"));
+    let row = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
+    let even = |count: u32| {
+        row(&format!("least over largest direct rate of the day, median, {count} connections"))
+    };
+    assert!(even(1) < even(64), "{} and {}", even(1), even(64));
+    assert_eq!(row("pairs with a relay at 12:00, 64 connections"), 0.0);
+}

@@ -6,14 +6,17 @@
 //! | [`placement`] | `cp-flows`, `cp-budget`, `cp-cost`, `cp-lastmile`, `cp-usecases`, `cp-runtime` [CP VII-B] |
 //! | [`formula`] | `cp-model`, its numeric half [CP IV-C] |
 //! | [`scope`] | `trn-scope` \[TRN\] |
+//! | [`stable`] | `trn-day` \[TRN\] |
 //! | [`estimate`] | `cdd-rtt`, its numeric half \[CDD\] |
 //! | [`packet`] | `jq-delay`, `jq-cost` \[JQ 5.1\], `jq-recovery` in simulation, `jq-fec`, `jq-straggler` \[JQ 5.2\] |
 //! | [`rounds`] | `rt-model` [RT II-B] |
 //! | [`fleet`] | `rt-cmax`, `rt-traffic` [RT IV-B1] |
+//! | [`day`] | `lab-day` |
 //!
 //! Nothing is carried and no time is measured except in `cp-runtime`: the same scenario and seeds
 //! give the same figures on any machine.
 
+pub mod day;
 pub mod estimate;
 pub mod fleet;
 pub mod formula;
@@ -24,6 +27,7 @@ pub mod rounds;
 mod rtts;
 pub mod scope;
 mod sizes;
+pub mod stable;
 
 use tradewind_plan::routing::table::RttTable;
 
@@ -72,6 +76,10 @@ pub enum Kind {
     Cmax,
     /// `rt-traffic`
     Traffic,
+    /// `lab-day`
+    Day,
+    /// `trn-day`
+    Stable,
 }
 
 impl Kind {
@@ -97,6 +105,8 @@ pub(crate) fn run(
         Kind::Rtt => {
             estimate::run(&experiment.read(options, estimate::Scenario::parse)?, &mut job)?
         }
+        Kind::Stable => stable::run(&experiment.read(options, stable::Scenario::parse)?, &mut job)?,
+        Kind::Day => day::run(&experiment.read(options, day::Scenario::parse)?, &mut job)?,
         Kind::PacketDelay => packet::delay::run(
             &experiment.read(options, packet::delay::Scenario::parse)?,
             &mut job,
@@ -149,6 +159,8 @@ pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
         Kind::Rounds => rounds::Scenario::parse(text).map(drop),
         Kind::Cmax => fleet::cmax::Scenario::parse(text).map(drop),
         Kind::Traffic => fleet::busy::Scenario::parse(text).map(drop),
+        Kind::Day => day::Scenario::parse(text).map(drop),
+        Kind::Stable => stable::Scenario::parse(text).map(drop),
         Kind::Flows
         | Kind::Budget
         | Kind::Cost

@@ -90,15 +90,15 @@ impl Scenario {
 
 /// Tuning of a transfer between two data centres.
 #[derive(Debug, Clone, Copy)]
-struct Tuning {
-    window: Bytes,
-    connections: u32,
-    per_connection: Option<Bandwidth>,
-    vm_cap: Bandwidth,
+pub(super) struct Tuning {
+    pub(super) window: Bytes,
+    pub(super) connections: u32,
+    pub(super) per_connection: Option<Bandwidth>,
+    pub(super) vm_cap: Bandwidth,
 }
 
 impl Tuning {
-    fn settings(&self, volume: Bytes) -> Settings {
+    pub(super) fn settings(&self, volume: Bytes) -> Settings {
         let relay_type = RelayType {
             capacity: self.vm_cap,
             per_connection: self.per_connection,

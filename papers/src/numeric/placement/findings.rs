@@ -32,6 +32,8 @@ pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
         | Kind::Cmax
         | Kind::PacketFec
         | Kind::PacketStraggler
+        | Kind::Day
+        | Kind::Stable
         | Kind::Traffic => Vec::new(),
     };
     all.into_iter().flatten().collect()
