@@ -332,14 +332,19 @@ impl<'a> Schedule<'a> {
     }
 
     /// Returns the other hosts of a place that can be probed: they answer once they have applied a
-    /// document. Of one that has not reported since the controller started, that is supposed.
+    /// document. Of one that joined before the controller started and has not reported since, that
+    /// is supposed.
     fn hosts_of<'b>(&'b self, to: &'b SiteId) -> impl Iterator<Item = &'a Host> + use<'a, 'b> {
         let (state, now) = (self.state, self.now);
+        let watched_since = state.watched_since(now);
         let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
         hosts.filter(move |other| {
             let is_other = other.id != self.host.id && other.is_trusted;
-            let answers = state.seen.get(&other.id).is_none_or(|seen| seen.applied.is_some());
-            is_other && answers && state.is_reachable(&other.id, now, SEEN_WITHIN)
+            let is_older = || watched_since.is_none_or(|since| other.joined_unix_ms < since);
+            let answers = state.seen.get(&other.id).map(|seen| seen.applied.is_some());
+            is_other
+                && answers.unwrap_or_else(is_older)
+                && state.is_reachable(&other.id, now, SEEN_WITHIN)
         })
     }
 
@@ -548,6 +553,22 @@ mod tests {
         bench.report_with(2, |report| report.applied = None);
         assert!(bench.report(1, Vec::new()).is_empty(), "it would fail, and wait for another try");
         bench.report(2, Vec::new());
+        assert_eq!(bench.report(1, Vec::new()).len(), 1);
+    }
+
+    #[test]
+    fn host_that_has_joined_is_probed_once_it_has_reported_however_new_the_controller_is() {
+        let mut bench = Bench::new();
+        bench.pass(1);
+        bench.join(1, gateway("office"));
+        bench.join(2, relay("gcp:us-east1"));
+        assert!(bench.report(1, Vec::new()).is_empty(), "it would fail, and wait for another try");
+        bench.report(2, Vec::new());
+        assert_eq!(bench.report(1, Vec::new()).len(), 1);
+        // One that a controller knows from before has an agent that runs.
+        bench.now += 600_000;
+        bench.controller = bench.restarted();
+        bench.event(Event::Tick);
         assert_eq!(bench.report(1, Vec::new()).len(), 1);
     }
 
