@@ -7,7 +7,7 @@ use tradewind_units::{HostId, Money, Timestamp};
 
 use crate::draft::{DAY_MS, Draft, OPERATOR, unix_ms};
 use crate::event::{Answer, Refusal};
-use crate::gain::first_day;
+use crate::flow_costs::first_day;
 use crate::imported::Billed;
 use crate::record::Record;
 use crate::state::State;

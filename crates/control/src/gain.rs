@@ -11,7 +11,7 @@
 //! each taken as many times longer as the geometric means of its class are apart. Sessions of other
 //! classes count as no gain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,9 +19,9 @@ use tradewind_model::statistics::t_975;
 use tradewind_units::{FlowId, Money, RelayId, Timestamp};
 
 use crate::draft::{DAY_MS, unix_ms};
+use crate::flow_costs::{Costs, first_day, lowest};
 use crate::message::{Arm, SessionTally};
 use crate::predict::{self, Predictor};
-use crate::prices;
 use crate::record::{PlanRecord, Spent};
 use crate::state::State;
 
@@ -136,7 +136,7 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
         let compared = arms.compared();
         let sessions = |arm| arms.of(arm).map(|sample| sample.sessions).sum();
         let seconds_saved = saved(&compared);
-        let cost = costs.of_flow(*day, flow, tallies);
+        let cost = costs.of_flow(*day, flow, tallies, None).total();
         let is_gain = |saved: &Estimate| saved.low > 0.0;
         let failed = |arm: Option<Arm>| {
             let of = tallies.iter().filter(|tally| arm.is_none_or(|arm| arm_of(tally) == arm));
@@ -166,28 +166,6 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
         }
     };
     state.sessions.range((first_day(now, days), lowest())..).map(gain).collect()
-}
-
-/// Returns the cost of groups of flows in each of the last `days`, today included.
-pub(crate) fn costs_of<'a, K: Ord + Clone + 'a>(
-    state: &State,
-    now: Timestamp,
-    days: u64,
-    groups: impl Iterator<Item = (&'a K, &'a BTreeSet<FlowId>)>,
-) -> BTreeMap<K, BTreeMap<u64, Money>> {
-    let costs = Costs::new(state, now, days);
-    let of_flow = |day: u64, flow: &FlowId| {
-        let key = (day, flow.clone());
-        let tallies = state.sessions.get(&key).map(Vec::as_slice).unwrap_or_default();
-        let packets = state.packets.get(&key).map_or(Money::ZERO, |day| day.counts.usd);
-        costs.of_flow(day, flow, tallies) + packets
-    };
-    let last = unix_ms(now) / DAY_MS;
-    let of_group = |flows: &BTreeSet<FlowId>| {
-        let of_day = |day| (day, flows.iter().map(|flow| of_flow(day, flow)).sum());
-        (first_day(now, days)..=last).map(of_day).collect()
-    };
-    groups.map(|(key, flows)| (key.clone(), of_group(flows))).collect()
 }
 
 /// Returns the use of each relay in the last `days`, today included, oldest first.
@@ -251,16 +229,6 @@ pub fn spending(state: &State, now: Timestamp) -> Spending {
         is_alarmed: state.settings.alarm_share.is_some_and(is_beyond),
         is_exhausted: budget > Money::ZERO && total >= budget,
     }
-}
-
-/// Returns the first of the last `days`.
-pub(crate) fn first_day(now: Timestamp, days: u64) -> u64 {
-    (unix_ms(now) / DAY_MS + 1).saturating_sub(days)
-}
-
-/// Returns the name that comes before all others.
-fn lowest() -> FlowId {
-    FlowId::new("0").expect("a digit is a name")
 }
 
 /// The sessions of one arm and size class that ended in order.
@@ -485,90 +453,6 @@ impl Prediction<'_> {
         }
         (all > 0.0 && !relays.is_empty()).then(|| (sum / all).exp())
     }
-}
-
-/// The traffic of one relay in one day, and its cost.
-#[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    sessions: u64,
-    bytes: u64,
-    /// The bytes that gateways told of.
-    told: u64,
-    machine: Money,
-    traffic: Money,
-}
-
-/// The use of relays in the last days.
-struct Costs<'a> {
-    state: &'a State,
-    relays: BTreeMap<(u64, RelayId), Used>,
-}
-
-impl<'a> Costs<'a> {
-    fn new(state: &'a State, now: Timestamp, days: u64) -> Self {
-        let first = first_day(now, days);
-        let mut relays: BTreeMap<(u64, RelayId), Used> = BTreeMap::new();
-        for (day, spent) in state.spent.range(first..) {
-            for (host, cost) in &spent.machines {
-                if let Ok(relay) = RelayId::new(host.as_str()) {
-                    relays.entry((*day, relay)).or_default().machine = *cost;
-                }
-            }
-        }
-        for row in state.relayed.since(first) {
-            let used = relays.entry((row.day, row.relay.clone())).or_default();
-            used.sessions = used.sessions.saturating_add(row.counted.sessions);
-            used.bytes = used.bytes.saturating_add(row.counted.bytes);
-            used.traffic = used.traffic + row.cost;
-        }
-        for ((day, _), tallies) in state.sessions.range((first, lowest())..) {
-            for tally in tallies.iter().filter(|tally| !tally.path.is_empty()) {
-                for relay in &tally.path {
-                    let used = relays.entry((*day, relay.clone())).or_default();
-                    used.told = used.told.saturating_add(tally.bytes());
-                }
-                for (relay, cost) in untold(state, *day, tally) {
-                    let used = relays.entry((*day, relay.clone())).or_default();
-                    used.sessions = used.sessions.saturating_add(tally.sessions + tally.failed);
-                    used.bytes = used.bytes.saturating_add(tally.bytes());
-                    used.traffic = used.traffic + cost;
-                }
-            }
-        }
-        Self { state, relays }
-    }
-
-    /// Returns the cost of a flow's sessions: their traffic, and the share of each relay's machine
-    /// that their bytes have of all that it carried.
-    fn of_flow(&self, day: u64, flow: &FlowId, tallies: &[SessionTally]) -> Money {
-        let mut cost: Money = self.state.relayed.of_flow(day, flow).map(|row| row.cost).sum();
-        for tally in tallies {
-            cost = cost + untold(self.state, day, tally).map(|(_, cost)| cost).sum();
-            for relay in &tally.path {
-                let Some(used) = self.relays.get(&(day, relay.clone())) else { continue };
-                // A relay's count may come later, or be lost.
-                let share = tally.bytes() as f64 / used.bytes.max(used.told).max(1) as f64;
-                let machine = Money::from_usd(used.machine.as_usd() * share);
-                cost = cost + machine.unwrap_or(Money::ZERO);
-            }
-        }
-        cost
-    }
-}
-
-/// Returns the relays of sessions' path that have no count of their own of that flow and day, with
-/// the cost of what they sent by what gateways told.
-fn untold<'a>(
-    state: &'a State,
-    day: u64,
-    tally: &'a SessionTally,
-) -> impl Iterator<Item = (&'a RelayId, Money)> {
-    let is_counted = move |relay: &RelayId| {
-        let row = state.relayed.get(day, &tally.flow, relay);
-        row.is_some_and(|row| row.counted.sessions > 0)
-    };
-    let all = tally.path.iter().zip(prices::traffic(state, tally));
-    all.filter(move |(relay, _)| !is_counted(relay))
 }
 
 #[cfg(test)]

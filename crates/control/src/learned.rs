@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_grant::Destination;
 use tradewind_units::{Bytes, FlowId, SiteId};
 
+use crate::account;
 use crate::documents::OWN_PORTS;
 use crate::draft::{CONTROLLER, DAY_MS, Draft, HOUR_MS, OPERATOR};
 use crate::enrolment::check_site;
@@ -341,6 +342,7 @@ pub(crate) fn tick(draft: &mut Draft, keys: &Keys) -> bool {
     let enough: Vec<Learned> = learned(&draft.state, now)
         .into_iter()
         .filter(|flow| asking.get(&flow.from).is_some_and(|least| flow.per_day >= *least))
+        .filter(|flow| account::kept_by(&draft.state, &flow.id).is_none())
         .collect();
     let mut adopts = false;
     let mut full: BTreeSet<SiteId> = BTreeSet::new();

@@ -64,6 +64,7 @@
 //! | `index` | what is looked up at each report |
 //! | `draft` | the records of a decision while they are made |
 
+mod account;
 pub mod billed;
 pub mod bounds;
 pub mod by_path;
@@ -75,6 +76,7 @@ mod draft;
 mod enrolment;
 pub mod event;
 pub mod explain;
+mod flow_costs;
 pub mod forecast;
 pub mod front;
 pub mod gain;

@@ -7,6 +7,7 @@ use tradewind_grant::Destination;
 use tradewind_plan::packets::MOST_PACKET_FLOWS;
 use tradewind_units::{Bytes, FlowId, HostId, SiteId};
 
+use crate::account;
 use crate::documents;
 use crate::draft::{DAY_MS, Draft, OPERATOR};
 use crate::enrolment::check_site;
@@ -43,6 +44,7 @@ pub(crate) fn declare(
     keys: &Keys,
 ) -> Result<Answer, Refusal> {
     check_flow(draft, flow)?;
+    check_name(draft, &flow.id)?;
     tenants::check_destination(&draft.state, flow)?;
     let action = format!(
         "declared flow {}: {} -> {}, {:.3} GB a day, at {}",
@@ -55,6 +57,7 @@ pub(crate) fn declare(
     let ends = |flow: &FlowRecord| (flow.from.clone(), flow.to.clone(), flow.to_site.clone());
     let before = draft.state.flows.get(&flow.id);
     if before.is_some_and(|before| ends(before) != ends(flow)) {
+        account::leave(draft, &flow.id);
         // Between other ends it is another flow, whose hours tell nothing of this one.
         draft.push(Record::FlowRemoved { flow: flow.id.clone() });
     }
@@ -113,6 +116,7 @@ pub(crate) fn add_packet_flow(
         .map_err(|problem| Refusal::Invalid(format!("flow `{}`: {problem}", flow.id)))?;
     check_site(&flow.from)?;
     check_site(&flow.to_site)?;
+    check_name(draft, &flow.id)?;
     let action = format!(
         "declared packet flow {}: {} -> {} at {}, {} packets a second of {}, at {}",
         flow.id,
@@ -155,6 +159,11 @@ fn check_beside_others(draft: &Draft, flow: &PacketFlowRecord) -> Result<(), Str
     }
 }
 
+/// Refuses a name whose costs are another's.
+fn check_name(draft: &Draft, flow: &FlowId) -> Result<(), Refusal> {
+    account::kept_by(&draft.state, flow).map_or(Ok(()), |why| Err(Refusal::Conflict(why)))
+}
+
 /// Returns an address on loopback with a port that no flow and no proxy of a site has.
 ///
 /// # Errors
@@ -188,8 +197,8 @@ pub(crate) fn remove_flow(draft: &mut Draft, flow: &FlowId) -> Result<Answer, Re
     if !state.flows.contains_key(flow) && !state.packet_flows.contains_key(flow) {
         return Err(Refusal::NotFound(format!("no flow `{flow}`")));
     }
+    account::forget(draft, flow);
     draft.push(Record::FlowRemoved { flow: flow.clone() });
-    tenants::forget(draft, flow);
     draft.audit(OPERATOR, format!("removed flow {flow}"));
     Ok(Answer::Done)
 }

@@ -16,6 +16,7 @@ use tradewind_units::{
     Duration, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId, one_line,
 };
 
+use crate::account::RemovedFlows;
 use crate::by_path::ByPath;
 use crate::draft::DAY_MS;
 use crate::message::{CARRIES_PACKETS, SessionBatch};
@@ -353,7 +354,8 @@ pub(crate) fn why(
 }
 
 /// Returns why the controller should put the packet flows of a new plan into effect, if it should:
-/// one gets relays, and the old plan gives it none that carry packets.
+/// one gets relays, and the old plan gives it none that carry packets; or one needs none any more.
+/// What a flow is expected to lose has a hysteresis of its own, so that neither swings.
 pub(crate) fn reason_to_apply(
     state: &State,
     old: &PlanRecord,
@@ -367,7 +369,26 @@ pub(crate) fn reason_to_apply(
         let has_relays = !path.is_empty() && path.iter().all(carries);
         !has_relays || old.packets.record(&flow.id) != new.record(&flow.id)
     });
-    gains.map(|flow| format!("packet flow {} gets {} over relays", flow.id, flow.service))
+    let gains =
+        gains.map(|flow| format!("packet flow {} gets {} over relays", flow.id, flow.service));
+    gains.or_else(|| leaves_relays(state, &old.packets, new))
+}
+
+/// Returns that a packet flow leaves its relays by the new plan, if one does: the Internet alone
+/// meets its budget, or nothing does any more that is paid.
+fn leaves_relays(state: &State, old: &PlannedPackets, new: &PlannedPackets) -> Option<String> {
+    let mut relayed = old.plan.flows.iter().filter(|flow| !flow.path.is_empty());
+    relayed.find_map(|before| {
+        let flow = state.packet_flows.get(&before.id).filter(|flow| new.has_ends_of(flow))?;
+        let id = &flow.id;
+        match (new.planned(id), new.left_out.get(id)) {
+            (Some(planned), _) if planned.path.is_empty() => {
+                Some(format!("packet flow {id} goes direct: the Internet alone meets its budget"))
+            }
+            (None, Some(why)) => Some(format!("packet flow {id} goes direct: {why}")),
+            _ => None,
+        }
+    })
 }
 
 /// Adds the records of the packets of a batch: the new sums of its day. Returns the cost of their
@@ -388,8 +409,12 @@ pub(crate) fn take(
     let flows: BTreeMap<_, _> = of_site.map(|flow| (flow.listen, flow)).collect();
     let mut sums: BTreeMap<_, DayPackets> = BTreeMap::new();
     let mut cost = Money::ZERO;
+    let mut removed = RemovedFlows::new(state, day);
     for tally in batch.packets.iter().filter(|tally| is_possible(&tally.counts)) {
-        let Some(flow) = flows.get(&tally.listen).copied() else { continue };
+        let Some(flow) = flows.get(&tally.listen).copied() else {
+            cost = cost.saturating_add(removed.charge(site, tally));
+            continue;
+        };
         let known = sums.get(&flow.id).or_else(|| state.packets.get(&(day, flow.id.clone())));
         let before = known.map(|known| known.counts).unwrap_or_default();
         // A gateway's word costs no more than the flow as it was declared can.
@@ -411,7 +436,15 @@ pub(crate) fn take(
         sums.insert(flow.id.clone(), packets);
     }
     records.extend(sums.into_values().map(Record::Packets));
+    removed.into_records(records);
     cost
+}
+
+/// Returns what the packets of a flow may still cost today.
+pub(crate) fn left_of_day(state: &State, now: u64, flow: &PacketFlowRecord) -> Money {
+    let known = state.packets.get(&(now / DAY_MS, flow.id.clone()));
+    let known = known.map(|known| known.counts.usd).unwrap_or_default();
+    most_of_day(flow).checked_sub(known).unwrap_or_default()
 }
 
 /// Returns the most that a flow's packets may cost in a day.

@@ -6,6 +6,7 @@
 
 mod day_relayed;
 mod given_up;
+mod rollout;
 mod taken_back;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayType
 pub use crate::settings::{JumpstartSettings, Mode, Settings};
 pub use day_relayed::{Carried, DayRelayed};
 pub use given_up::GivenUp;
+pub use rollout::{RetiringPlan, Rollout, Step};
 pub use taken_back::{MisledLeg, TakenBack, TakenPath};
 
 use crate::bounds::Bounds;
@@ -343,56 +345,6 @@ impl PlanRecord {
         let relays = path.iter().filter_map(region);
         [flow.from.clone()].into_iter().chain(relays).chain([flow.to_site.clone()]).collect()
     }
-}
-
-/// The state of putting a plan into effect: make before break.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rollout {
-    /// The plan in effect before; `None`: none, all flows go direct.
-    pub from: Option<u64>,
-    /// The plan to put into effect.
-    pub to: Option<u64>,
-    /// The step that it is at.
-    pub step: Step,
-    /// Time when that began, in milliseconds since the Unix epoch.
-    #[serde(default)]
-    pub since_unix_ms: u64,
-    /// Plans whose sessions may still be open, the newest last.
-    #[serde(default)]
-    pub retiring: Vec<RetiringPlan>,
-    /// Hosts whose relays were waited for in vain.
-    #[serde(default)]
-    pub given_up: Vec<GivenUp>,
-    /// The plan from which the operator went back while it was put into effect: the controller does
-    /// not apply it by itself.
-    #[serde(default)]
-    pub set_aside: Option<u64>,
-}
-
-/// A plan that gateways do not follow any more, and whose relays go on for the sessions that began
-/// before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetiringPlan {
-    /// Its number.
-    pub plan: u64,
-    /// Time when its relays end, in milliseconds since the Unix epoch.
-    pub until_unix_ms: u64,
-}
-
-/// The steps of a rollout, in order. Each is entered only when all hosts that can be reached have
-/// applied the one before.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Step {
-    /// Relays of both plans run, and allow what either needs.
-    Relays,
-    /// Gateways take the new plan's paths.
-    Gateways,
-    /// Relays of the plan run, and those of retiring ones.
-    #[default]
-    Done,
 }
 
 /// A line of the audit log.

@@ -77,6 +77,9 @@ pub(crate) fn report(
         sessions_cost = sessions_cost + relayed::take(state, now, host, batch, &mut records);
         records.extend(relayed::told(state, now, &tallies));
         let adopted = learned::of_flows(state, host, batch);
+        // Hours and times of a flow that was removed tell nothing of what is to come.
+        let tallies: Vec<_> =
+            tallies.into_iter().filter(|tally| state.flows.contains_key(&tally.flow)).collect();
         records.extend(usage::take(state, now, batch, &tallies, adopted));
         learned::take(state, now, host, batch, &mut records);
         records.extend(take_back::windows(state, now, &tallies));

@@ -32,6 +32,13 @@ const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) const GATEWAYS_WAITED_FOR: Duration = Duration::from_secs(600);
 /// Most plans that retire at once; the oldest ends. Chosen: more than an hour brings.
 const MOST_RETIRING: usize = 8;
+/// Time after which it is noted how long was waited in a step, and of plans that retire. Chosen:
+/// few writes, and little is lost in a crash.
+const NOTES_STEP_AFTER: Duration = Duration::from_secs(10);
+const NOTES_RETIRING_AFTER: Duration = Duration::from_secs(60);
+/// Longest time of which it is taken that it passed while the controller did not run. Chosen: that
+/// of a restart, with what was not noted before it.
+const RESTARTS_WITHIN: Duration = Duration::from_secs(120);
 /// Time between two looks at documents that nothing else has changed, for grants that end.
 const RENEW_EVERY: u64 = 60_000;
 
@@ -102,11 +109,12 @@ fn mark_used(draft: &mut Draft, plan: Option<u64>) {
 
 fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
     let since_unix_ms = draft.now();
-    let Rollout { mut retiring, given_up, set_aside, .. } = draft.state.rollout.clone();
+    let Rollout { mut retiring, given_up, set_aside, noted_unix_ms, .. } =
+        draft.state.rollout.clone();
     if let Some(plan) = from.filter(|_| step == Step::Done && from != to) {
         let until_unix_ms = since_unix_ms + RETIRES_FOR.as_millis() as u64;
         retiring.retain(|other| other.plan != plan);
-        retiring.push(RetiringPlan { plan, until_unix_ms });
+        retiring.push(RetiringPlan { plan, until_unix_ms, waited_ms: 0 });
     }
     retiring.retain(|retiring| Some(retiring.plan) != to);
     let surplus = retiring.len().saturating_sub(MOST_RETIRING);
@@ -117,6 +125,8 @@ fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
         to,
         step,
         since_unix_ms,
+        noted_unix_ms,
+        waited_ms: 0,
         retiring,
         given_up,
         set_aside,
@@ -151,7 +161,7 @@ fn dated(draft: &Draft, from: Option<u64>, to: u64) -> Option<PlanRecord> {
 pub(crate) fn retires(state: &State, now: u64, retiring: RetiringPlan) -> bool {
     let is_paid = |plan| !money::is_unpaid(state, now, plan);
     let since = retiring.until_unix_ms.saturating_sub(RETIRES_FOR.as_millis() as u64);
-    let is_over = waited(state, now, since) >= RETIRES_FOR;
+    let is_over = waited(state, now, since, retiring.waited_ms) >= RETIRES_FOR;
     !is_over && state.plans.get(&retiring.plan).is_some_and(is_paid)
 }
 
@@ -178,6 +188,7 @@ fn end_retired(draft: &mut Draft) -> bool {
 pub(crate) fn tick(draft: &mut Draft) -> bool {
     let now = draft.now();
     let before = draft.state.watching;
+    note_waits(draft, before);
     let since = draft.state.watched_since(now).unwrap_or(now);
     draft.push(Record::Watching(Watching { since_unix_ms: since, last_unix_ms: now }));
     forget_lost_probes(draft);
@@ -234,10 +245,10 @@ pub(crate) fn advance(draft: &mut Draft) -> bool {
 /// relay is not ready in time.
 fn await_relays(draft: &mut Draft) -> bool {
     let (state, now) = (&draft.state, draft.now());
-    let Rollout { from, to, since_unix_ms, .. } = state.rollout;
+    let Rollout { from, to, .. } = state.rollout;
     let plan = to.and_then(|to| state.plans.get(&to));
-    let waited = waited(state, now, since_unix_ms);
-    let is_late = |host: &&HostId| waited >= most_wait(state, host);
+    let waited = waited_in_step(state, now);
+    let is_late = |host: &&HostId| has_watched(state, now) && waited >= most_wait(state, host);
     let late = unready_relays(state, now, to).find(is_late);
     let obstacle = plan.and_then(|plan| obstacle(state, now, plan));
     let late = late.map(|host| {
@@ -338,11 +349,65 @@ fn stop_what_is_unpaid(draft: &mut Draft) -> bool {
     true
 }
 
-/// Returns the time since `since`, as far as the controller has watched.
-fn waited(state: &State, now: u64, since: u64) -> Duration {
-    let since = if since > now { 0 } else { since };
+/// Returns the time for which the rollout is at its step, as far as the controller has watched.
+fn waited_in_step(state: &State, now: u64) -> Duration {
+    let Rollout { since_unix_ms, waited_ms, .. } = state.rollout;
+    waited(state, now, since_unix_ms, waited_ms)
+}
+
+/// Returns the time since `since`, as far as the controller has watched; `waited_ms` of it are
+/// noted.
+fn waited(state: &State, now: u64, since: u64, waited_ms: u64) -> Duration {
+    let past = |at: u64| if at > now { 0 } else { at };
     let watched = state.watched_since(now).unwrap_or(now);
-    Duration::from_millis(now.saturating_sub(since.max(watched)))
+    let from = watched.max(past(since)).max(past(state.rollout.noted_unix_ms));
+    Duration::from_millis(waited_ms.saturating_add(now.saturating_sub(from)))
+}
+
+/// Returns whether the controller has watched for so long that each host in reach has reported.
+fn has_watched(state: &State, now: u64) -> bool {
+    let since = state.watched_since(now);
+    since.is_some_and(|since| u128::from(now.saturating_sub(since)) >= SEEN_WITHIN.as_millis())
+}
+
+/// Notes how long was waited, now and then while something is waited for, and before the controller
+/// watches anew: after a pause, a jump of its clock, or a restart. `before` is for how long it has
+/// watched until the last tick.
+fn note_waits(draft: &mut Draft, before: Option<Watching>) {
+    let (state, now) = (&draft.state, draft.now());
+    let rollout = &state.rollout;
+    let notes_after = match rollout.step {
+        Step::Done => NOTES_RETIRING_AFTER,
+        Step::Relays | Step::Gateways => NOTES_STEP_AFTER,
+    };
+    let is_steady = state.watched_since(now).is_some();
+    let is_fresh = |at: u64| at <= now && now - at < notes_after.as_millis() as u64;
+    let waits = rollout.step != Step::Done || !rollout.retiring.is_empty();
+    if !waits || is_steady && is_fresh(rollout.noted_unix_ms.max(rollout.since_unix_ms)) {
+        return;
+    }
+    let noted = rollout.noted_unix_ms;
+    let span = |since: u64| {
+        let from = since.max(noted);
+        match before {
+            Some(Watching { since_unix_ms, last_unix_ms }) => {
+                let until = if is_steady { now } else { last_unix_ms };
+                let past = |at: u64| if at > until { 0 } else { at };
+                until - past(since).max(past(noted)).max(since_unix_ms).min(until)
+            }
+            // A longer one is an outage, or a clock that was set.
+            None if from > 0 => now.saturating_sub(from).min(RESTARTS_WITHIN.as_millis() as u64),
+            None => 0,
+        }
+    };
+    let mut new = rollout.clone();
+    new.waited_ms = new.waited_ms.saturating_add(span(new.since_unix_ms));
+    for retiring in &mut new.retiring {
+        let since = retiring.until_unix_ms.saturating_sub(RETIRES_FOR.as_millis() as u64);
+        retiring.waited_ms = retiring.waited_ms.saturating_add(span(since));
+    }
+    new.noted_unix_ms = now;
+    draft.push(Record::Rollout(new));
 }
 
 /// Returns the relays that the plan which is put into effect waits for now.
@@ -387,7 +452,12 @@ fn is_gateway(host: &Host) -> bool {
 fn is_waited_for(state: &State, now: u64, host: &Host) -> bool {
     let document = state.documents.get(&host.id);
     let has_applied = document.is_none_or(|document| has_applied(state, &host.id, document));
-    !has_applied && state.is_reachable(&host.id, now, GATEWAYS_WAITED_FOR)
+    let is_over = || {
+        let is_silent = !state.was_seen(&host.id, now, GATEWAYS_WAITED_FOR);
+        let is_long = waited_in_step(state, now) >= GATEWAYS_WAITED_FOR;
+        is_silent && is_long && has_watched(state, now)
+    };
+    !has_applied && state.is_reachable(&host.id, now, GATEWAYS_WAITED_FOR) && !is_over()
 }
 
 #[cfg(test)]
@@ -524,12 +594,59 @@ mod tests {
         bench.event(Event::Tick);
         assert_eq!(bench.config("gcp:asia-east1-1"), before);
         assert_eq!(bench.state().rollout.retiring.len(), 1);
-        tick_for(&mut bench, RETIRES_FOR - Duration::from_secs(10));
+        // What was watched before counts, and a restart's time for the clock's.
+        tick_for(&mut bench, RETIRES_FOR - RESTARTS_WITHIN - Duration::from_secs(20));
         assert_eq!(bench.config("gcp:asia-east1-1"), before);
-        tick_for(&mut bench, Duration::from_secs(10));
+        tick_for(&mut bench, Duration::from_secs(20));
         assert_eq!(bench.config("gcp:asia-east1-1"), None);
         assert_eq!(next_hops(&bench), [false, true]);
         assert_eq!(bench.state().rollout.retiring, []);
+    }
+
+    #[test]
+    fn restarts_prolong_no_wait() {
+        // For a machine to be set up: 360 s.
+        let (mut bench, first, plan) = with_new_machine();
+        bench.event(Event::Apply { plan });
+        for _ in 0..6 {
+            pass_while_it_starts(&mut bench, 50);
+            bench.controller = bench.restarted();
+        }
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        pass_while_it_starts(&mut bench, 65);
+        assert_eq!(at(&bench), (first, Step::Done));
+        // After a restart hosts have time to report, however long was waited.
+        bench.event(Event::Drain { host: host(NEW), is_drained: false });
+        bench.event(Event::Apply { plan });
+        pass_while_it_starts(&mut bench, 350);
+        bench.controller = bench.restarted();
+        bench.now += 60_000;
+        bench.event(Event::Tick);
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        bench.pass(5);
+        assert_eq!(at(&bench), (Some(plan), Step::Done));
+
+        // For sessions of the plan before: an hour.
+        assert_eq!(bench.state().rollout.retiring.len(), 1);
+        for _ in 0..6 {
+            tick_for(&mut bench, Duration::from_secs(590));
+            bench.controller = bench.restarted();
+        }
+        tick_for(&mut bench, Duration::from_secs(30));
+        assert_eq!(bench.state().rollout.retiring.len(), 1);
+        tick_for(&mut bench, Duration::from_secs(60));
+        assert_eq!(bench.state().rollout.retiring, []);
+
+        // For a gateway that is silent: ten minutes.
+        let (mut bench, _, second) = with_proposal();
+        bench.event(Event::AddFlow(flow("b", 8)));
+        bench.event(Event::Apply { plan: second });
+        bench.pass_without(320, &[1]);
+        bench.controller = bench.restarted();
+        bench.pass_without(270, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Gateways);
+        bench.pass_without(40, &[1]);
+        assert_eq!(bench.state().rollout.step, Step::Done);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::knowledge::MOST_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
 use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
 use crate::state::State;
-use crate::{prices, relayed};
+use crate::{account, prices, relayed};
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
 /// classes that occur, over some ten paths.
@@ -116,13 +116,11 @@ fn has_room(sum: &SessionTally, tally: &SessionTally) -> bool {
         && fits(sum.bytes_down, tally.bytes_down)
 }
 
-/// Returns whether a gateway can have had such sessions: a flow of its own site, relays that have
-/// joined, and figures of sessions.
+/// Returns whether a gateway can have had such sessions: a flow of its own site, or one that a
+/// tenant had there lately, relays that have joined, and figures of sessions.
 fn is_possible(state: &State, host: &Host, tally: &SessionTally) -> bool {
     let is_its_own = match &host.role {
-        Role::Gateway { site } => {
-            state.flows.get(&tally.flow).is_some_and(|flow| flow.from == *site)
-        }
+        Role::Gateway { site } => account::may_tell(state, &tally.flow, site),
         Role::Relay { .. } | Role::Probe { .. } => false,
     };
     let is_relay = |relay: &tradewind_units::RelayId| {

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::Destination;
 use tradewind_plan::{PacketPlan, Plan, PlannedFlow, Problem, verify};
-use tradewind_units::{Bytes, FlowId, Money, Ratio, RelayId, Timestamp};
+use tradewind_units::{Bytes, FlowId, Money, Ratio, RelayId};
 
-use crate::draft::{CONTROLLER, DAY_MS, Draft, OPERATOR, unix_ms};
+use crate::account;
+pub use crate::account::{Rest, costs, rest};
+use crate::draft::{CONTROLLER, DAY_MS, Draft, OPERATOR};
 use crate::event::{Answer, Event, Refusal};
-use crate::gain;
 use crate::prices;
-use crate::record::{FlowRecord, Host, PlanRecord, Record, Role, Spent};
+use crate::record::{FlowRecord, Host, PlanRecord, Record, Role};
 use crate::state::State;
 pub use crate::tenant::{BudgetChange, Tenant, TenantId, TenantToken};
 
@@ -69,31 +70,6 @@ pub(crate) fn is_stopped(state: &State, now: u64, flow: &FlowId) -> bool {
 pub(crate) fn budgets(state: &State, now: u64) -> BTreeMap<TenantId, Money> {
     let tenants = state.tenants.values();
     tenants.filter_map(|tenant| Some((tenant.id.clone(), available(tenant, now)?))).collect()
-}
-
-/// Returns the cost of each tenant's flows in each of the last `days`, today included.
-#[must_use]
-pub fn costs(state: &State, now: Timestamp, days: u64) -> BTreeMap<TenantId, BTreeMap<u64, Money>> {
-    let all = |tenant: &Tenant| (tenant.id.clone(), &tenant.flows | &tenant.former);
-    let tenants: Vec<_> = state.tenants.values().map(all).collect();
-    gain::costs_of(state, now, days, tenants.iter().map(|(id, flows)| (id, flows)))
-}
-
-/// Returns what each of the last `days`, today included, has cost beyond [`costs`]: flows of no
-/// tenant, what nobody's bytes used of machines, and rate tests.
-#[must_use]
-pub fn rest(
-    state: &State,
-    now: Timestamp,
-    days: u64,
-    costs: &BTreeMap<TenantId, BTreeMap<u64, Money>>,
-) -> BTreeMap<u64, Money> {
-    let of_day = |day: u64| {
-        let all = state.spent.get(&day).map_or(Money::ZERO, Spent::total);
-        let tenants: Money = costs.values().filter_map(|days| days.get(&day)).copied().sum();
-        (day, all.checked_sub(tenants).unwrap_or_default())
-    };
-    (gain::first_day(now, days)..=unix_ms(now) / DAY_MS).map(of_day).collect()
 }
 
 /// Returns what a whole day of a plan costs for a tenant's flows.
@@ -292,6 +268,7 @@ pub(crate) fn watch(draft: &mut Draft) {
     if draft.state.tenants.is_empty() {
         return;
     }
+    account::prune(draft);
     let day = draft.now() / DAY_MS;
     let costs = costs(&draft.state, draft.time, 1);
     let tenants: Vec<Tenant> = draft.state.tenants.values().cloned().collect();
@@ -418,15 +395,19 @@ pub(crate) fn claim(
     }
     let others: Vec<Tenant> = draft.state.tenants.values().cloned().collect();
     for mut other in others.into_iter().filter(|other| other.id != *id) {
-        if other.former.contains(flow) || other.flows.contains(flow) && has_history(draft, flow) {
+        if other.former.contains(flow)
+            || other.flows.contains(flow) && account::has_history(&draft.state, flow)
+        {
             let problem = format!("what flow `{flow}` carried is tenant {}'s", other.id);
             return Err(Refusal::Conflict(format!("{problem}; take another name")));
         }
         if other.flows.remove(flow) {
+            other.before.remove(flow);
             draft.push(Record::Tenant(other));
         }
     }
     if !matches!(event, Event::RemoveFlow(_)) && tenant.flows.insert(flow.clone()) {
+        account::open(&draft.state, draft.now(), &mut tenant, flow);
         draft.push(Record::Tenant(tenant));
     }
     Ok(())
@@ -461,14 +442,6 @@ fn check_own(draft: &Draft, tenant: &Tenant, flow: &FlowRecord) -> Result<(), Re
     }
 }
 
-/// Returns whether something is known of what a flow carried.
-fn has_history(draft: &Draft, flow: &FlowId) -> bool {
-    let state = &draft.state;
-    state.usage.contains_key(flow)
-        || state.sessions.keys().any(|(_, known)| known == flow)
-        || state.packets.keys().any(|(_, known)| known == flow)
-}
-
 /// Refuses a name beyond those that are a tenant's to give, so that no refusal tells which others
 /// exist, and one that was ever another's, whose history it would see as its own.
 fn check_new(draft: &Draft, tenant: &TenantId, flow: &FlowId) -> Result<(), Refusal> {
@@ -479,7 +452,7 @@ fn check_new(draft: &Draft, tenant: &TenantId, flow: &FlowId) -> Result<(), Refu
     }
     let is_used = state.flows.contains_key(flow)
         || state.packet_flows.contains_key(flow)
-        || has_history(draft, flow)
+        || account::has_history(&draft.state, flow)
         || state.tenants.values().any(|tenant| tenant.former.contains(flow))
         // The names of learned destinations hold one.
         || flow.as_str().contains(':');
@@ -487,17 +460,6 @@ fn check_new(draft: &Draft, tenant: &TenantId, flow: &FlowId) -> Result<(), Refu
         return Err(Refusal::Conflict(format!("the name `{flow}` cannot be used; take another")));
     }
     Ok(())
-}
-
-/// Takes a flow that is removed from its tenant.
-pub(crate) fn forget(draft: &mut Draft, flow: &FlowId) {
-    if let Some(mut tenant) = of_flow(&draft.state, flow).cloned() {
-        tenant.flows.remove(flow);
-        tenant.former.insert(flow.clone());
-        let known = std::mem::take(&mut tenant.former);
-        tenant.former = known.into_iter().filter(|flow| has_history(draft, flow)).collect();
-        draft.push(Record::Tenant(tenant));
-    }
 }
 
 /// Refuses a flow to where a flow of another tenant goes from the same site: gateways know paths by
@@ -554,9 +516,10 @@ mod tests {
     use proptest::test_runner::Config;
 
     use super::*;
-    use crate::message::{Arm, SessionTally};
+    use crate::gain;
+    use crate::message::{Arm, SessionBatch, SessionTally};
     use crate::packet_flow::{DayPackets, PacketCounts};
-    use crate::record::{AuditEntry, DaySessions};
+    use crate::record::{AuditEntry, DaySessions, Spent};
     use crate::testing::{Bench, PATH, flow, tally};
 
     fn id(name: &str) -> TenantId {
@@ -822,12 +785,189 @@ mod tests {
                     prop_assert_eq!(costs[&tenant.id][&day], sum);
                 }
             }
-            // Nobody pays twice: tenants and the rest share what the meter has counted.
+            // Tenants and the parts of the rest add up to what the meter has counted.
             for (day, rest) in rest(&state, now, DAYS, &costs) {
                 let tenants: Money = costs.values().map(|days| days[&day]).sum();
                 let all = state.spent.get(&day).map_or(Money::ZERO, Spent::total);
-                prop_assert_eq!(tenants + rest, all.max(tenants));
+                let Rest { flows, machines, tests, unknown, excess } = rest;
+                prop_assert_eq!(tenants + flows + machines + tests + unknown, all + excess);
+                prop_assert_eq!(tenants + rest.total(), all.max(tenants));
             }
         });
+    }
+
+    fn cost_of(bench: &Bench, name: &str, days_ago: u64) -> Money {
+        let day = bench.now / DAY_MS - days_ago;
+        costs(bench.state(), bench.time(), days_ago + 1)[&id(name)][&day]
+    }
+
+    /// Returns the parts of today, which tell what tenants' costs do not.
+    fn rest_of(bench: &Bench) -> Rest {
+        let costs = costs(bench.state(), bench.time(), 1);
+        rest(bench.state(), bench.time(), 1, &costs)[&(bench.now / DAY_MS)]
+    }
+
+    fn gigabytes(count: u64) -> SessionTally {
+        let bytes_up = count * 1_000_000_000;
+        SessionTally { size_class: 40, bytes_up, ..tally(Arm::Overlay, &PATH, &[1.0]) }
+    }
+
+    #[test]
+    fn session_that_ends_after_its_flow_was_removed_is_its_tenants() {
+        for is_told_before in [true, false] {
+            let mut bench = two_flows();
+            if is_told_before {
+                bench.sessions(1, 1, vec![gigabytes(1)]);
+            }
+            let before = cost_of(&bench, "poor", 0);
+            bench.event(Event::RemoveFlow("a".parse().unwrap()));
+            assert!(cost_of(&bench, "poor", 0) >= before);
+            bench.pass(70);
+            bench.controller = bench.restarted();
+            bench.sessions(1, 2, vec![gigabytes(10)]);
+            let after = cost_of(&bench, "poor", 0);
+            assert!(after.as_usd() - before.as_usd() > 1.0, "{before}, {after}");
+            assert!(rest_of(&bench).unknown < usd(0.001), "{:?}", rest_of(&bench));
+            // Its name is nobody else's meanwhile, and its hours tell nothing.
+            assert!(bench.state().usage.get(&"a".parse().unwrap()).is_none());
+            let refusal = bench.refusal(Event::AddFlow(flow("a", 7)));
+            assert!(refusal.to_string().contains("is tenant poor's"), "{refusal}");
+            claim(&mut bench, "poor", ("a", 7));
+            assert_eq!(cost_of(&bench, "poor", 0), after, "once");
+            bench.event(Event::RemoveFlow("a".parse().unwrap()));
+            // Long after, it is forgotten.
+            bench.now += 40 * DAY_MS;
+            bench.event(Event::Tick);
+            bench.event(Event::AddFlow(flow("b", 8)));
+            bench.sessions(
+                1,
+                3,
+                vec![SessionTally {
+                    flow: "b".parse().unwrap(),
+                    ..tally(Arm::Overlay, &PATH, &[1.0])
+                }],
+            );
+            bench.pass(61);
+            let poor = &bench.state().tenants[&id("poor")];
+            assert!(poor.removed.is_empty(), "{poor:?}");
+        }
+    }
+
+    #[test]
+    fn session_around_midnight_costs_once() {
+        let mut bench = two_flows();
+        bench.now = (bench.now / DAY_MS + 1) * DAY_MS - 70_000;
+        bench.pass(61);
+        let before = cost_of(&bench, "poor", 0);
+        let batch =
+            |number, tally| SessionBatch { tallies: vec![tally], ..SessionBatch::empty(1, number) };
+        let relayed = |bench: &mut Bench, number| {
+            for host in [2, 3] {
+                let identities = [101, 102, 103].map(crate::testing::identity);
+                let [gateway, first, second] = identities;
+                let tally = gigabytes(10);
+                let relayed = vec![crate::message::RelayTally {
+                    flow: tally.flow,
+                    from: if host == 2 { gateway } else { first },
+                    next: (host == 2).then_some(second),
+                    sessions: 1,
+                    failed: 0,
+                    bytes_up: tally.bytes_up,
+                    bytes_down: tally.bytes_down,
+                }];
+                let batch = SessionBatch { relayed, ..SessionBatch::empty(1, number) };
+                bench.report_with(host, |report| report.sessions = Some(batch));
+            }
+        };
+        // Relays tell it before midnight, and the gateway after it.
+        relayed(&mut bench, 1);
+        let once = cost_of(&bench, "poor", 0).as_usd() - before.as_usd();
+        assert!(once > 1.0, "{once}");
+        bench.now += 20_000;
+        bench.event(Event::Tick);
+        bench.report_with(1, |report| report.sessions = Some(batch(1, gigabytes(10))));
+        let again = cost_of(&bench, "poor", 0);
+        assert!(again < usd(0.01), "{again} once more");
+        assert_eq!(rest_of(&bench).excess, Money::ZERO);
+        // The other way round.
+        bench.now += DAY_MS - 15_000;
+        bench.event(Event::Tick);
+        bench.now = (bench.now / DAY_MS + 1) * DAY_MS - 5_000;
+        bench.report_with(1, |report| report.sessions = Some(batch(2, gigabytes(10))));
+        assert!(cost_of(&bench, "poor", 0) < usd(1.1), "its share of machines at most");
+        assert!(rest_of(&bench).excess < usd(0.000_001));
+        bench.now += 10_000;
+        relayed(&mut bench, 2);
+        assert!((cost_of(&bench, "poor", 0).as_usd() - once).abs() < 0.001);
+    }
+
+    #[test]
+    fn flow_that_is_given_to_a_tenant_costs_it_from_then_on() {
+        let mut bench = two_flows();
+        let of_b = |count| SessionTally { flow: "b".parse().unwrap(), ..gigabytes(count) };
+        let parts = |bench: &Bench| rest_of(bench).flows;
+        bench.sessions(1, 1, vec![of_b(3)]);
+        bench.now += DAY_MS;
+        bench.pass(61);
+        bench.sessions(1, 2, vec![of_b(4)]);
+        let own = parts(&bench);
+        assert!(own > usd(0.4), "{own}");
+        set(&mut bench, "late", 50.0);
+        claim(&mut bench, "late", ("b", 8));
+        assert_eq!([0, 1].map(|ago| cost_of(&bench, "late", ago)), [Money::ZERO; 2]);
+        // Nor does what its bytes of before use of machines, as they go on.
+        bench.pass(600);
+        assert_eq!(cost_of(&bench, "late", 0), Money::ZERO);
+        assert!(parts(&bench) >= own);
+        bench.sessions(1, 3, vec![of_b(4)]);
+        let cost = cost_of(&bench, "late", 0).as_usd();
+        let all = cost + parts(&bench).as_usd();
+        assert!((cost - all / 2.0).abs() < 0.001, "{cost} of {all}");
+        // It is kept, and so after the flow is removed.
+        bench.controller = bench.restarted();
+        bench.event(Event::RemoveFlow("b".parse().unwrap()));
+        assert!((cost_of(&bench, "late", 0).as_usd() - cost).abs() < 1e-6);
+        assert_eq!(cost_of(&bench, "late", 1), Money::ZERO);
+        // A tenant that was removed and comes again begins anew.
+        claim(&mut bench, "late", ("b", 8));
+        bench.event(Event::RemoveTenant(id("late")));
+        set(&mut bench, "late", 50.0);
+        claim(&mut bench, "late", ("b", 8));
+        assert_eq!([0, 1].map(|ago| cost_of(&bench, "late", ago)), [Money::ZERO; 2]);
+    }
+
+    #[test]
+    fn parts_of_a_day_add_up_to_what_was_metered() {
+        let mut bench = two_flows();
+        let of_b = SessionTally { flow: "b".parse().unwrap(), ..gigabytes(2) };
+        bench.sessions(1, 1, vec![gigabytes(3), of_b.clone()]);
+        bench.pass(120);
+        let check = |bench: &Bench| {
+            let Rest { flows, machines, tests, unknown, excess } = rest_of(bench);
+            let spent = &bench.state().spent[&(bench.now / DAY_MS)];
+            let sum = cost_of(bench, "poor", 0) + flows + machines + tests + unknown;
+            assert_eq!(sum, spent.total() + excess);
+            (tests, unknown, excess)
+        };
+        let (tests, unknown, excess) = check(&bench);
+        assert_eq!(tests, bench.state().spent[&(bench.now / DAY_MS)].tests);
+        assert!(tests > Money::ZERO);
+        assert!(unknown.max(excess) < usd(0.000_001), "{unknown}, {excess}");
+        // A flow of no tenant that is no more: relays count it, and nobody knows whose it was.
+        bench.event(Event::RemoveFlow("b".parse().unwrap()));
+        bench.sessions(1, 2, vec![gigabytes(1)]);
+        let relayed = vec![crate::message::RelayTally {
+            flow: of_b.flow,
+            from: crate::testing::identity(101),
+            next: None,
+            sessions: 1,
+            failed: 0,
+            bytes_up: 1_000_000_000,
+            bytes_down: 0,
+        }];
+        let batch = SessionBatch { relayed, ..SessionBatch::empty(1, 9) };
+        bench.report_with(2, |report| report.sessions = Some(batch));
+        let (_, unknown, _) = check(&bench);
+        assert!(unknown > usd(0.05), "{unknown}");
     }
 }

@@ -106,10 +106,19 @@ fn flow_gets_relays_by_itself_once_the_internet_loses_more_than_it_tolerates() {
     assert_eq!(overlay.stale(), "");
     overlay.plan();
     assert_ne!(planned(&overlay).service, PacketService::Direct);
+    overlay.pass(10);
+    assert_eq!(overlay.relays().len(), 1);
     overlay.probed(8);
     assert!(overlay.stale().contains("loss 0.0004 on the Internet"), "{}", overlay.stale());
     overlay.plan();
     assert_eq!((planned(&overlay).service, overlay.stale().as_str()), (PacketService::Direct, ""));
+    // The controller applies that by itself as well.
+    overlay.pass(10);
+    let state = overlay.controller.state();
+    assert_eq!(state.rollout.to, Some(overlay.newest().number));
+    let said = "packet flow call goes direct: the Internet alone meets its budget";
+    assert!(state.audit.values().any(|entry| entry.action.contains(said)));
+    assert_eq!(overlay.relays(), []);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tradewind_config::RelayConfig;
 use tradewind_control::message::{CONFIG_VERSION, SessionBatch};
 use tradewind_control::packet_flow::{PacketCounts, PacketFlowRecord, PacketTally};
 use tradewind_control::record::{Mode, Record};
-use tradewind_control::tenants::{BudgetChange, TenantId};
+use tradewind_control::tenants::{self, BudgetChange, TenantId};
 use tradewind_control::what_if::{self, Present, WhatIf};
 use tradewind_control::{Controller, Event, Refusal, SettingsRequest};
 use tradewind_grant::OperatorKey;
@@ -263,7 +263,7 @@ fn packets_count_once_cost_money_and_tell_the_loss_of_the_next_plan() {
     let newest = overlay.controller.state().newest_plan().unwrap();
     assert_eq!(newest.packets.plan.flows[0].internet_loss, Ratio::new(0.02).unwrap());
     assert!(newest.packets.losses[&call().id].contains("40000 packets of its own"));
-    // Without loss the Internet alone is enough, which is for the operator to say.
+    // Without loss the Internet alone is enough.
     overlay.now += 3 * 86_400_000;
     overlay.pass(5);
     overlay.carry(100_000, 60);
@@ -306,6 +306,49 @@ fn packets_count_once_cost_money_and_tell_the_loss_of_the_next_plan() {
     }
     let spent = overlay.controller.state().spent.values().next_back().unwrap().traffic;
     assert!(spent < Money::from_usd(20.0).unwrap(), "{spent}");
+}
+
+#[test]
+fn packets_of_a_flow_that_was_removed_remain_its_tenants() {
+    let mut overlay = Overlay::in_service(20.0);
+    let tenant: TenantId = "acme".parse().unwrap();
+    let budget = BudgetChange::Set(Money::from_usd(20.0).unwrap());
+    overlay.event(&Event::SetTenant { tenant: tenant.clone(), budget, alarm: None });
+    let cost = |overlay: &Overlay| {
+        let costs = tenants::costs(overlay.controller.state(), overlay.time(), 1);
+        costs[&tenant].values().map(|cost| cost.as_usd()).sum::<f64>()
+    };
+    // Those of before it was the tenant's are not.
+    overlay.carry(10_000, 200);
+    let event = Box::new(Event::AddPacketFlow(call()));
+    overlay.event(&Event::OfTenant { tenant: tenant.clone(), is_own: false, event });
+    assert_eq!(cost(&overlay), 0.0);
+    overlay.carry(10_000, 200);
+    assert!((cost(&overlay) - 0.1).abs() < 1e-6, "{}", cost(&overlay));
+    overlay.event(&Event::RemoveFlow(call().id));
+    assert!((cost(&overlay) - 0.1).abs() < 1e-6, "{}", cost(&overlay));
+    // Its gateway tells the last ones now.
+    let told = |overlay: &mut Overlay, number, usd| {
+        let usd = Money::from_usd(usd).unwrap();
+        let counts =
+            PacketCounts { packets: 1, relay_bytes: 1 << 40, usd, ..PacketCounts::default() };
+        let (service, why) = (String::new(), String::new());
+        let packets = vec![PacketTally { listen: call().listen, service, why, counts }];
+        let batch = SessionBatch { packets, ..SessionBatch::empty(2, number) };
+        overlay.report(0, |report| report.sessions = Some(batch));
+    };
+    told(&mut overlay, 1, 0.25);
+    told(&mut overlay, 1, 0.25);
+    assert!((cost(&overlay) - 0.35).abs() < 1e-6, "{}", cost(&overlay));
+    let now = overlay.time();
+    let state = overlay.controller.state();
+    let rest = tenants::rest(state, now, 1, &tenants::costs(state, now, 1));
+    // A flow of none had them, before.
+    let parts: Vec<_> = rest.values().collect();
+    assert!((parts[0].unknown.as_usd() - 0.1).abs() < 1e-6, "{parts:?}");
+    // A gateway's word costs no more than the flow as it was declared could.
+    told(&mut overlay, 2, 1000.0);
+    assert!(cost(&overlay) < 20.0, "{}", cost(&overlay));
 }
 
 #[test]

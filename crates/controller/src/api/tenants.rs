@@ -132,9 +132,8 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     let tenant = state.tenants.get(id).unwrap_or(&none);
     let now = unix_now();
     // Those that it had are part of its costs.
-    let is_own = |flow: &FlowId| tenant.flows.contains(flow) || tenant.former.contains(flow);
-    gain.flows.retain(|row| is_own(&row.flow));
-    gain.relayed.retain(|row| is_own(&row.flow));
+    gain.flows.retain(|row| tenant.had(&row.flow, row.day));
+    gain.relayed.retain(|row| tenant.had(&row.flow, row.day));
     gain.relays.clear();
     gain.tests.clear();
     gain.billed.clear();
@@ -155,7 +154,10 @@ fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
     let (state, now) = (controller.state(), unix_now());
     let mut costs = tenants::costs(state, now, days);
     let rest = match rights.tenant {
-        None => of_days(tenants::rest(state, now, days, &costs)),
+        None => {
+            let rest = tenants::rest(state, now, days, &costs).into_iter();
+            of_days(rest.map(|(day, rest)| (day, rest.total())).collect())
+        }
         Some(_) => Vec::new(),
     };
     let is_seen = |id: &TenantId| rights.tenant.as_ref().is_none_or(|own| own == id);
