@@ -1,8 +1,8 @@
 //! Figures of connections, which measure legs at no cost.
 //!
 //! A rate that they confirm need not be measured again. One that they contradict in successive
-//! reports is measured at once; where no bytes are left for that, or they contradict the new one as
-//! well, or there is none, what they show takes its place.
+//! reports is measured at once; where no host can be tested against, no bytes are left for that, or
+//! they contradict the new one as well, or there is none, what they show takes its place.
 //!
 //! Several connections that share a leg may carry more than one does, and each of them less. So a
 //! rate is contradicted only where both readings do: all connections together are slower, or each
@@ -94,7 +94,10 @@ fn of_leg(
     let was_doubted = test.is_some_and(|test| {
         test.was_doubted && u128::from(now.abs_diff(test.unix_ms)) < STANDS_FOR.as_millis()
     });
-    let can_test = || schedule::allows_test(state, now, known.rtt.min, rate.rate.as_mbps());
+    let can_test = || {
+        schedule::hosts_of(state, now, &host.id, &ends.1).next().is_some()
+            && schedule::allows_test(state, now, known.rtt.min, rate.rate.as_mbps())
+    };
     if is_enough && (was_doubted || !can_test()) {
         return Some(instead());
     }
@@ -203,6 +206,20 @@ mod tests {
         bench.pass(30);
         assert_eq!(known(&bench).method, Method::Passive);
         assert_eq!(known(&bench).rate.unwrap(), rate);
+    }
+
+    #[test]
+    fn contradicted_rate_to_a_place_without_a_host_is_that_of_connections() {
+        let mut bench = Bench::in_service();
+        let ends = || (SiteId::new("gcp:asia-east1").unwrap(), SiteId::new("far7").unwrap());
+        let report = |bench: &mut Bench, mbps: f64| {
+            let shown = PassiveLeg { to: ends().1, ..leg(mbps, 1) };
+            bench.report_with(3, |report| report.passive = vec![shown]);
+            bench.state().measurements[&ends()].rate.unwrap().rate.as_mbps()
+        };
+        assert_eq!(report(&mut bench, 100.0), 100.0);
+        assert_eq!(report(&mut bench, 30.0), 100.0, "one is noise");
+        assert_eq!(report(&mut bench, 30.0), 30.0, "nothing there can be tested against");
     }
 
     #[test]

@@ -65,6 +65,27 @@ const TESTS_USD_PER_GB: f64 = 0.09;
 /// 600 Mbit/s.
 pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
 
+/// Returns the hosts of a place that `host` can probe: they answer once they have applied a
+/// document. Of one that joined before the controller started and has not reported since, that is
+/// supposed.
+pub(crate) fn hosts_of<'a>(
+    state: &'a State,
+    now: u64,
+    host: &HostId,
+    to: &SiteId,
+) -> impl Iterator<Item = &'a Host> {
+    let watched_since = state.watched_since(now);
+    let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
+    hosts.filter(move |other| {
+        let is_other = other.id != *host && other.is_trusted;
+        let is_older = || watched_since.is_none_or(|since| other.joined_unix_ms < since);
+        let answers = state.seen.get(&other.id).map(|seen| seen.applied.is_some());
+        is_other
+            && answers.unwrap_or_else(is_older)
+            && state.is_reachable(&other.id, now, SEEN_WITHIN)
+    })
+}
+
 /// Returns the probes of a host, which reports now; `new` are the records of its report, which the
 /// state does not hold yet.
 #[must_use]
@@ -331,21 +352,9 @@ impl<'a> Schedule<'a> {
         self.hosts_of(to).find(|other| !self.is_testing(&other.id, other.address))
     }
 
-    /// Returns the other hosts of a place that can be probed: they answer once they have applied a
-    /// document. Of one that joined before the controller started and has not reported since, that
-    /// is supposed.
-    fn hosts_of<'b>(&'b self, to: &'b SiteId) -> impl Iterator<Item = &'a Host> + use<'a, 'b> {
-        let (state, now) = (self.state, self.now);
-        let watched_since = state.watched_since(now);
-        let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
-        hosts.filter(move |other| {
-            let is_other = other.id != self.host.id && other.is_trusted;
-            let is_older = || watched_since.is_none_or(|since| other.joined_unix_ms < since);
-            let answers = state.seen.get(&other.id).map(|seen| seen.applied.is_some());
-            is_other
-                && answers.unwrap_or_else(is_older)
-                && state.is_reachable(&other.id, now, SEEN_WITHIN)
-        })
+    /// Returns the other hosts of a place that can be probed.
+    fn hosts_of(&self, to: &SiteId) -> impl Iterator<Item = &'a Host> {
+        hosts_of(self.state, self.now, &self.host.id, to)
     }
 
     /// Returns whether a host takes part in a rate test, at either end.
