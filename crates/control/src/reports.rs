@@ -18,7 +18,7 @@ use crate::message::{
 use crate::money::{self, Traffic};
 use crate::path_loss;
 use crate::record::{Host, Probing, RateTest, Record, Seen};
-use crate::state::State;
+use crate::state::{SEEN_WITHIN, State, is_within};
 use crate::transfers::DayTransfers;
 use crate::{
     learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, sharing,
@@ -118,6 +118,14 @@ fn answers(probe: &Probe, result: &ProbeResult) -> bool {
     is_kind && probe.to == result.to
 }
 
+/// Returns whether the host that a probe goes to has just joined: it may not listen yet, and does so
+/// at any moment.
+fn is_new(state: &State, now: u64, probe: &Probe) -> bool {
+    let mut hosts = state.index.hosts_of(&probe.to).filter_map(|id| state.hosts.get(id));
+    let joined = hosts.find(|host| host.address == probe.target.ip());
+    joined.is_some_and(|host| is_within(host.joined_unix_ms, now, SEEN_WITHIN))
+}
+
 fn seen(host: &Host, now: u64, report: &Report) -> Seen {
     Seen {
         host: host.id.clone(),
@@ -162,6 +170,8 @@ impl Measured<'_> {
                 if self.take(probe, result).is_some() {
                     probings.insert(result.id, Probing { probe: None, ..probing.clone() });
                 }
+            } else if is_new(self.state, self.now, probe) {
+                probings.insert(result.id, Probing { probe: None, ..probing.clone() });
             } else if !probing.has_failed && !probings.contains_key(&result.id) {
                 // It is kept until it counts as lost, so that it is not repeated at once.
                 self.count_handshakes(probe, result);

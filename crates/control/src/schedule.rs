@@ -66,23 +66,18 @@ const TESTS_USD_PER_GB: f64 = 0.09;
 pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
 
 /// Returns the hosts of a place that `host` can probe: they answer once they have applied a
-/// document. Of one that joined before the controller started and has not reported since, that is
-/// supposed.
+/// document. Of one that has not reported since the controller started, that is supposed.
 pub(crate) fn hosts_of<'a>(
     state: &'a State,
     now: u64,
     host: &HostId,
     to: &SiteId,
 ) -> impl Iterator<Item = &'a Host> {
-    let watched_since = state.watched_since(now);
     let hosts = state.index.hosts_of(to).filter_map(|id| state.hosts.get(id));
     hosts.filter(move |other| {
         let is_other = other.id != *host && other.is_trusted;
-        let is_older = || watched_since.is_none_or(|since| other.joined_unix_ms < since);
-        let answers = state.seen.get(&other.id).map(|seen| seen.applied.is_some());
-        is_other
-            && answers.unwrap_or_else(is_older)
-            && state.is_reachable(&other.id, now, SEEN_WITHIN)
+        let answers = state.seen.get(&other.id).is_none_or(|seen| seen.applied.is_some());
+        is_other && answers && state.is_reachable(&other.id, now, SEEN_WITHIN)
     })
 }
 
@@ -516,6 +511,7 @@ mod tests {
 
     use super::*;
     use crate::event::{Event, SettingsRequest};
+    use crate::message::{ProbeOutcome, ProbeResult};
     use crate::testing::{Bench, flow, gateway, relay};
 
     fn is_rate(probe: &Probe) -> bool {
@@ -566,19 +562,28 @@ mod tests {
     }
 
     #[test]
-    fn host_that_has_joined_is_probed_once_it_has_reported_however_new_the_controller_is() {
+    fn failed_probe_of_a_host_that_has_just_joined_is_repeated_at_once() {
         let mut bench = Bench::new();
         bench.pass(1);
         bench.join(1, gateway("office"));
         bench.join(2, relay("gcp:us-east1"));
-        assert!(bench.report(1, Vec::new()).is_empty(), "it would fail, and wait for another try");
-        bench.report(2, Vec::new());
-        assert_eq!(bench.report(1, Vec::new()).len(), 1);
-        // One that a controller knows from before has an agent that runs.
-        bench.now += 600_000;
-        bench.controller = bench.restarted();
+        let fails = |probe: &Probe| ProbeResult {
+            id: probe.id,
+            to: probe.to.clone(),
+            measured_unix_ms: 0,
+            outcome: ProbeOutcome::Failed { reason: "connection refused".to_owned() },
+        };
+        bench.now += 5000;
         bench.event(Event::Tick);
-        assert_eq!(bench.report(1, Vec::new()).len(), 1);
+        let probes = bench.report(1, Vec::new());
+        assert_eq!(probes.len(), 1);
+        let again = bench.report(1, vec![fails(&probes[0])]);
+        assert_eq!(again.len(), 1, "it may listen by now");
+        // One that should have listened for long is tried again later.
+        bench.now += SEEN_WITHIN.as_millis() as u64 - 4000;
+        bench.event(Event::Tick);
+        bench.report(2, Vec::new());
+        assert!(bench.report(1, vec![fails(&again[0])]).is_empty());
     }
 
     #[test]

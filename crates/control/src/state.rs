@@ -420,6 +420,6 @@ impl State {
 }
 
 /// Returns whether a time is not longer ago than `span`, and not in the future by more.
-fn is_within(unix_ms: u64, now_unix_ms: u64, span: Duration) -> bool {
+pub(crate) fn is_within(unix_ms: u64, now_unix_ms: u64, span: Duration) -> bool {
     u128::from(now_unix_ms.abs_diff(unix_ms)) < span.as_millis()
 }
