@@ -105,6 +105,7 @@ pub mod proxies;
 pub mod record;
 pub mod relayed;
 pub mod relayed_days;
+mod removed;
 mod reports;
 mod rollout;
 pub mod schedule;

@@ -16,7 +16,6 @@ use tradewind_units::{
     Duration, HostId, Money, Ratio, RegionId, RelayId, RelayTypeId, SiteId, one_line,
 };
 
-use crate::account::RemovedFlows;
 use crate::by_path::ByPath;
 use crate::draft::DAY_MS;
 use crate::message::{CARRIES_PACKETS, SessionBatch};
@@ -24,6 +23,7 @@ use crate::money;
 use crate::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord, PacketTally, PlannedPackets};
 use crate::path_loss::{self, ExpectedLoss};
 use crate::record::{Host, PlanRecord, Record, Role};
+use crate::removed::RemovedFlows;
 use crate::sessions::MOST_COUNT;
 use crate::state::State;
 use crate::tenants;

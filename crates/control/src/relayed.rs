@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, RegionId, RelayId, Timestamp};
 
-use crate::account;
 use crate::draft::{CONTROLLER, DAY_MS, Draft, unix_ms};
 use crate::message::{RelayTally, SessionBatch, SessionTally, TELLS_SESSIONS};
 use crate::money;
 use crate::prices;
 use crate::record::{Carried, DayRelayed, Host, Record, Role};
+use crate::removed;
 use crate::sessions::{MOST_BYTES, MOST_COUNT, MOST_OF_BATCH, MOST_SESSIONS};
 use crate::state::{SEEN_WITHIN, State};
 
@@ -144,7 +144,7 @@ pub(crate) fn take(
         let sent = cost_to(next, tally.bytes_up) + cost_to(to(&tally.from), tally.bytes_down);
         cost = (cost + sent).min(money::most());
         // A flow that is no more has cost money as well.
-        if state.flows.contains_key(&tally.flow) || account::was_removed(state, &tally.flow) {
+        if state.flows.contains_key(&tally.flow) || removed::was_removed(state, &tally.flow) {
             let row = rows.of(&tally.flow, &relay);
             let bytes = tally.bytes_up.saturating_add(tally.bytes_down);
             add(&mut row.counted, tally.sessions, tally.failed, bytes);

@@ -118,7 +118,7 @@ fn answers(probe: &Probe, result: &ProbeResult) -> bool {
     is_kind && probe.to == result.to
 }
 
-/// Returns whether the host that a probe goes to has just joined: it may not listen yet, and does so
+/// Returns whether the host that a probe goes to has just joined: it may not listen yet, but could
 /// at any moment.
 fn is_new(state: &State, now: u64, probe: &Probe) -> bool {
     let mut hosts = state.index.hosts_of(&probe.to).filter_map(|id| state.hosts.get(id));

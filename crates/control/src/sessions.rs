@@ -9,7 +9,7 @@ use crate::knowledge::MOST_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
 use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
 use crate::state::State;
-use crate::{account, prices, relayed};
+use crate::{prices, relayed, removed};
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
 /// classes that occur, over some ten paths.
@@ -120,7 +120,7 @@ fn has_room(sum: &SessionTally, tally: &SessionTally) -> bool {
 /// tenant had there lately, relays that have joined, and figures of sessions.
 fn is_possible(state: &State, host: &Host, tally: &SessionTally) -> bool {
     let is_its_own = match &host.role {
-        Role::Gateway { site } => account::may_tell(state, &tally.flow, site),
+        Role::Gateway { site } => removed::may_tell(state, &tally.flow, site),
         Role::Relay { .. } | Role::Probe { .. } => false,
     };
     let is_relay = |relay: &tradewind_units::RelayId| {
