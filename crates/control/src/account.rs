@@ -127,7 +127,9 @@ pub(crate) fn forget(draft: &mut Draft, flow: &FlowId) {
         before.packets = Money::ZERO;
     }
     tenant.flows.remove(flow);
-    tenant.former.insert(flow.clone());
+    if tenant.removed.contains_key(flow) || has_history(state, flow) {
+        tenant.former.insert(flow.clone());
+    }
     draft.push(Record::Tenant(tenant));
 }
 

@@ -443,17 +443,19 @@ fn check_own(draft: &Draft, tenant: &Tenant, flow: &FlowRecord) -> Result<(), Re
 }
 
 /// Refuses a name beyond those that are a tenant's to give, so that no refusal tells which others
-/// exist, and one that was ever another's, whose history it would see as its own.
+/// exist, and one that was ever another's, whose history it would see as its own. One that it had
+/// may come again.
 fn check_new(draft: &Draft, tenant: &TenantId, flow: &FlowId) -> Result<(), Refusal> {
     let state = &draft.state;
     if !flow.as_str().starts_with(&format!("{tenant}.")) {
         let problem = format!("names of flows of tenant {tenant} begin with `{tenant}.`");
         return Err(Refusal::Invalid(format!("flow `{flow}`: {problem}")));
     }
+    let had = |tenant: &Tenant| tenant.former.contains(flow);
+    let was_used = || account::has_history(state, flow) || state.tenants.values().any(had);
     let is_used = state.flows.contains_key(flow)
         || state.packet_flows.contains_key(flow)
-        || account::has_history(&draft.state, flow)
-        || state.tenants.values().any(|tenant| tenant.former.contains(flow))
+        || !state.tenants.get(tenant).is_some_and(had) && was_used()
         // The names of learned destinations hold one.
         || flow.as_str().contains(':');
     if is_used {
