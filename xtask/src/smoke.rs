@@ -48,16 +48,18 @@ const PROGRAMS: [(&str, &[&str]); 18] = [
     ("examples/auto_holds", &["--work", "150000", "0", "1"]),
 ];
 /// Experiments without a lab.
-const NUMERIC: [&str; 9] = [
+const NUMERIC: [&str; 11] = [
     "cp-budget",
     "cp-cost",
     "jq-cost",
     "jq-delay",
     "jq-fec",
     "jq-straggler",
+    "lab-day",
     "rt-cmax",
     "rt-model",
     "rt-traffic",
+    "trn-day",
 ];
 /// Experiments on the lab, their first part alone.
 const ON_LAB: [&str; 12] = [
