@@ -355,6 +355,21 @@ fn is_used_up(state: &State, host: &HostId) -> bool {
 
 /// Returns why a plan cannot be kept in effect, if it cannot.
 pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
+    obstacle_among(state, now, plan, state.able_hosts(now))
+}
+
+/// Returns why the relays of a plan need not be waited for, if so. One that has failed is: its
+/// agent starts it again.
+pub(crate) fn obstacle_to_wait(state: &State, now: u64, plan: &PlanRecord) -> Option<String> {
+    obstacle_among(state, now, plan, state.willing_hosts(now))
+}
+
+fn obstacle_among<'a>(
+    state: &State,
+    now: u64,
+    plan: &PlanRecord,
+    usable: impl Iterator<Item = &'a Host>,
+) -> Option<String> {
     let budget = state.settings.budget_usd_per_day;
     if plan.usd_per_day <= budget && money::is_unpaid(state, now, plan) {
         return Some(format!("today's budget {budget} is spent, and plan {} costs", plan.number));
@@ -370,7 +385,7 @@ pub(crate) fn obstacle(state: &State, now: u64, plan: &PlanRecord) -> Option<Str
             plan.number
         ));
     }
-    let usable: BTreeSet<&HostId> = state.able_hosts(now).map(|host| &host.id).collect();
+    let usable: BTreeSet<&HostId> = usable.map(|host| &host.id).collect();
     let gone = plan.hosts.values().find(|host| !usable.contains(host))?;
     let why = match state.hosts.get(gone) {
         Some(host) if !host.is_trusted => "revoked",

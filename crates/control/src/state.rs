@@ -187,12 +187,18 @@ impl State {
         self.seen.get(host).is_some_and(fails)
     }
 
-    /// Returns the hosts that can run relays: trusted, not drained, reachable, and none whose relay
-    /// has failed, whose agent refuses its document, or whose owner's spend is used up.
+    /// Returns the hosts that can run relays: as [`State::willing_hosts`], and none whose relay has
+    /// failed.
     pub(crate) fn able_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
+        self.willing_hosts(now_unix_ms).filter(|host| !self.has_failed(&host.id))
+    }
+
+    /// Returns the hosts that may run relays: trusted, not drained, reachable, and none whose agent
+    /// refuses its document, or whose owner's spend is used up.
+    pub(crate) fn willing_hosts(&self, now_unix_ms: u64) -> impl Iterator<Item = &Host> {
         let is_able = |host: &&Host| {
-            let is_used_up = self.seen.get(&host.id).is_some_and(Seen::is_used_up);
-            !is_used_up && !self.has_failed(&host.id)
+            let seen = self.seen.get(&host.id);
+            seen.is_none_or(|seen| !seen.is_used_up() && seen.refused.is_none())
         };
         let is_there = move |host: &&Host| {
             let is_relay = matches!(host.role, Role::Relay { .. });
