@@ -45,7 +45,7 @@ pub fn costs(state: &State, now: Timestamp, days: u64) -> BTreeMap<TenantId, BTr
 pub struct Rest {
     /// Flows of no tenant.
     pub flows: Money,
-    /// What nobody's bytes used of machines.
+    /// The part of machines that nobody's bytes used.
     pub machines: Money,
     /// Rate tests.
     pub tests: Money,

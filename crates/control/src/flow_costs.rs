@@ -212,7 +212,7 @@ fn untold_shares<'a>(
     bytes_over(tallies).into_iter().map(share).collect()
 }
 
-/// What one relay sent of sessions, and does not tell itself.
+/// Bytes of sessions that one relay sent, and does not tell itself.
 struct Untold<'a> {
     relay: &'a RelayId,
     /// The share of the sessions.

@@ -355,7 +355,7 @@ pub(crate) fn why(
 
 /// Returns why the controller should put the packet flows of a new plan into effect, if it should:
 /// one gets relays, and the old plan gives it none that carry packets; or one needs none any more.
-/// What a flow is expected to lose has a hysteresis of its own, so that neither swings.
+/// The expected loss of a flow has a hysteresis of its own, so that neither swings.
 pub(crate) fn reason_to_apply(
     state: &State,
     old: &PlanRecord,

@@ -85,7 +85,7 @@ pub struct Removed {
     pub packets: Option<RemovedPackets>,
 }
 
-/// What is known of a packet flow that was removed.
+/// A packet flow that was removed, as far as its costs need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedPackets {
     /// The address that applications wrote to.
@@ -94,7 +94,7 @@ pub struct RemovedPackets {
     pub most: Money,
 }
 
-/// What a flow had carried when it became a tenant's: that and all days before cost the tenant
+/// The traffic of a flow before it became a tenant's: that and all days before cost the tenant
 /// nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedBefore {

@@ -40,7 +40,7 @@ impl Way {
     }
 }
 
-/// What became of one way of planning.
+/// The result of one way of planning.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Account {
     /// Time of all sessions together, in seconds, by hour.
