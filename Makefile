@@ -83,7 +83,7 @@ test-long: setup ## what `make test` samples, at length: the heuristics on 10,00
 	TRADEWIND_TEST_PARTITION_S=600 $(CARGO) test --locked --release --workspace --test controlled_faults
 
 test-lab: build-papers ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
-	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict
+	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict $(STEPS)
 
 lint: setup-lint ## formatting, clippy, layers, licences, sources, docs
 	$(CARGO) fmt --all --check

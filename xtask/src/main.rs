@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | \
-     test-lab BINARY [VERDICT_FILE] | \
+     test-lab BINARY [VERDICT_FILE [STEP]...] | \
      smoke BINARY";
 
 /// One broken rule.
@@ -64,9 +64,10 @@ fn main() -> ExitCode {
     let root = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["layers"] => repository,
         ["layers", folder] => PathBuf::from(folder),
-        ["test-lab", binary, ref rest @ ..] if rest.len() < 2 => {
+        ["test-lab", binary, ref rest @ ..] => {
             let verdict_file = rest.first().map(Path::new);
-            return test_lab::run(&repository, Path::new(binary), verdict_file);
+            let steps = arguments.get(3..).unwrap_or_default();
+            return test_lab::run(&repository, Path::new(binary), verdict_file, steps);
         }
         ["smoke", binary] => return smoke::run(&repository, Path::new(binary)),
         ["test"] => return test::run(&repository),

@@ -1,5 +1,5 @@
 //! The lab's figures, asserted: `cargo run -p xtask -- test-lab BINARY`, with `tradewind-papers`
-//! beside it.
+//! beside it; `make test-lab STEPS='"demo" "first byte"'` runs some steps alone.
 //!
 //! Runs the fidelity suite, the demo and experiments on real kernel TCP and compares their figures
 //! with the promised ones. The lab reports of each run whether it kept time; a run that did not is
@@ -40,11 +40,11 @@ const TRIES: usize = 3;
 /// suite's.
 const INVALID: i32 = 3;
 /// Required figures of the demo.
-const LEAST_ACCELERATION: f64 = 2.0;
-const LARGEST_MEDIAN_ERROR: f64 = 0.25;
+const MIN_ACCELERATION: f64 = 2.0;
+const MAX_MEDIAN_ERROR: f64 = 0.25;
 /// Longest duration of a demo, and of a quick one, in seconds.
-const LONGEST_DEMO_S: f64 = 180.0;
-const LONGEST_QUICK_DEMO_S: f64 = 45.0;
+const MAX_DEMO_S: f64 = 180.0;
+const MAX_QUICK_DEMO_S: f64 = 45.0;
 /// An ordinary user: nobody, on all Linux systems.
 const ORDINARY_USER: &str = "65534";
 /// The region that is moved away, and its round-trip time: a path over it takes longer than any
@@ -54,9 +54,9 @@ const FAR_RTT: &str = "900 ms";
 /// Time after which the demo is interrupted: while it measures.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(4);
 /// Longest wait for relays.
-const LONGEST_WAIT: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 /// Longest time for an interrupted demo to end.
-const LONGEST_END: Duration = Duration::from_secs(10);
+const MAX_END: Duration = Duration::from_secs(10);
 
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,32 +83,48 @@ const CHAINS: [&str; 2] = ["ours: 100 kB", "ours: 4 MB"];
 /// One step; its verdict's text says what it asserts.
 type Step = fn(&Lab) -> Verdict;
 
-/// Runs all steps; prints each verdict, and gives the overall one by exit code and in
-/// `verdict_file`.
-pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> ExitCode {
-    let lab = Lab { root, binary, out: std::env::temp_dir().join("tradewind-test-lab") };
-    if let Err(error) = fs::create_dir_all(&lab.out) {
-        eprintln!("test-lab: {}: {error}", lab.out.display());
-        return ExitCode::FAILURE;
+/// All steps by their names, in order.
+const STEPS: [(&str, Step); 14] = [
+    ("fidelity", fidelity),
+    ("demo", demo),
+    ("altered path", altered_path),
+    ("interrupt", interrupt),
+    ("killed relay", killed_relay),
+    ("without root", without_root),
+    ("overlay", overlay::overlay),
+    ("first byte", |lab| experiment(lab, "stream-first-byte", &[])),
+    ("failover", |lab| experiment(lab, "stream-failover", &[])),
+    ("packets", |lab| experiment(lab, "packet-failover", &[])),
+    ("splitting", |lab| experiment(lab, "cdd-split", &SPLITTING)),
+    ("fairness", |lab| experiment(lab, "cdd-fair", &FAIRNESS)),
+    ("chains", chains),
+    ("soak", |lab| experiment(lab, "soak", &[])),
+];
+
+/// Runs the steps of these names, or all; prints each verdict, and gives the overall one by exit
+/// code and in `verdict_file`.
+pub(crate) fn run(
+    root: &Path,
+    binary: &Path,
+    verdict_file: Option<&Path>,
+    names: &[String],
+) -> ExitCode {
+    if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|(step, _)| step == name)) {
+        let known = STEPS.map(|(step, _)| step).join(", ");
+        eprintln!("test-lab: no step is called `{unknown}`; there are: {known}");
+        return ExitCode::from(2);
     }
-    let steps: [(&str, Step); 14] = [
-        ("fidelity", fidelity),
-        ("demo", demo),
-        ("altered path", altered_path),
-        ("interrupt", interrupt),
-        ("killed relay", killed_relay),
-        ("without root", without_root),
-        ("overlay", overlay::overlay),
-        ("first byte", |lab| experiment(lab, "stream-first-byte", &[])),
-        ("failover", |lab| experiment(lab, "stream-failover", &[])),
-        ("packets", |lab| experiment(lab, "packet-failover", &[])),
-        ("splitting", |lab| experiment(lab, "cdd-split", &SPLITTING)),
-        ("fairness", |lab| experiment(lab, "cdd-fair", &FAIRNESS)),
-        ("chains", chains),
-        ("soak", |lab| experiment(lab, "soak", &[])),
-    ];
+    let out = match empty_folder("tradewind-test-lab") {
+        Ok(out) => out,
+        Err(error) => {
+            eprintln!("test-lab: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let lab = Lab { root, binary, out };
+    let is_asked = |name: &str| names.is_empty() || names.iter().any(|asked| asked == name);
     let mut counts = [0; 4];
-    for (name, step) in steps {
+    for (name, step) in STEPS.into_iter().filter(|(name, _)| is_asked(name)) {
         println!("test-lab: {name} ...");
         let (slot, word, text) = match step(&lab) {
             Verdict::Pass(text) => (0, "pass", text),
@@ -134,6 +150,17 @@ pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> Ex
         return ExitCode::FAILURE;
     }
     code
+}
+
+/// Returns a folder of this name for scratch files, without what a run left that was killed.
+fn empty_folder(name: &str) -> Result<PathBuf, String> {
+    let folder = std::env::temp_dir().join(name);
+    let removed = match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => fs::create_dir(&folder),
+    };
+    removed.map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
 }
 
 struct Lab<'a> {
@@ -180,9 +207,9 @@ fn demo(lab: &Lab) -> Verdict {
     let hashes = flows.len() == 12 && flows.iter().all(|flow| flow["sha256_ok"] == true);
     // Written so that NaN fails.
     let holds = hashes
-        && seconds(&report) <= LONGEST_DEMO_S
-        && acceleration >= LEAST_ACCELERATION
-        && error <= LARGEST_MEDIAN_ERROR
+        && seconds(&report) <= MAX_DEMO_S
+        && acceleration >= MIN_ACCELERATION
+        && error <= MAX_MEDIAN_ERROR
         && number("cost_usd") <= number("budget_usd");
     if holds {
         Verdict::Pass(figures)
@@ -198,9 +225,9 @@ fn altered_path(lab: &Lab) -> Verdict {
         Err(verdict) => return verdict,
     };
     let took = seconds(&usual);
-    if took > LONGEST_QUICK_DEMO_S {
+    if took > MAX_QUICK_DEMO_S {
         return Verdict::Fail(format!(
-            "a quick demo took {took:.0} s, more than {LONGEST_QUICK_DEMO_S}"
+            "a quick demo took {took:.0} s, more than {MAX_QUICK_DEMO_S}"
         ));
     }
     if !uses(&usual, FAR_REGION) {
@@ -258,7 +285,7 @@ fn seconds(report: &Value) -> f64 {
 }
 
 fn interrupt(lab: &Lab) -> Verdict {
-    ended_by(lab, LONGEST_END, |demo| {
+    ended_by(lab, MAX_END, |demo| {
         std::thread::sleep(INTERRUPT_AFTER);
         signal("-INT", demo)
     })
@@ -275,7 +302,7 @@ fn killed_relay(lab: &Lab) -> Verdict {
     };
     let since = Instant::now();
     let mut killed = None;
-    while killed.is_none() && since.elapsed() < LONGEST_WAIT {
+    while killed.is_none() && since.elapsed() < MAX_WAIT {
         std::thread::sleep(Duration::from_millis(20));
         killed = relays_of(child.id()).first().copied().filter(|relay| signal("-KILL", *relay));
     }
@@ -361,12 +388,14 @@ fn ended_by(lab: &Lab, longest: Duration, end: impl Fn(u32) -> bool) -> Verdict 
 /// priority.
 fn without_root(lab: &Lab) -> Verdict {
     let before = Traces::now();
-    let out = std::env::temp_dir().join("tradewind-test-lab-user");
-    let made = fs::create_dir_all(&out)
-        .and_then(|()| std::os::unix::fs::chown(&out, Some(65534), Some(65534)));
-    if let Err(error) = made {
-        return Verdict::Invalid(format!("{}: {error}", out.display()));
-    }
+    let made = empty_folder("tradewind-test-lab-user").and_then(|out| {
+        let owned = std::os::unix::fs::chown(&out, Some(65534), Some(65534));
+        owned.map(|()| out.clone()).map_err(|error| format!("{}: {error}", out.display()))
+    });
+    let out = match made {
+        Ok(out) => out,
+        Err(error) => return Verdict::Invalid(error),
+    };
     let binary = out.join("tradewind");
     let copied = fs::copy(lab.binary, &binary);
     let verdict = match copied {

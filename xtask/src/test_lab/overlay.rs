@@ -25,8 +25,8 @@ const LONG_RATE: u64 = 3_000_000;
 const SLOW_RTT: &str = "rtt=900ms";
 
 /// Required figures.
-const LEAST_ACCELERATION: f64 = 2.0;
-const LARGEST_ERROR: f64 = 0.25;
+const MIN_ACCELERATION: f64 = 2.0;
+const MAX_ERROR: f64 = 0.25;
 /// Longest time from nothing to a plan in effect.
 const TO_PLAN: Duration = Duration::from_secs(90);
 /// Longest time until the rates of all used legs are measured.
@@ -66,7 +66,7 @@ pub(super) fn overlay(lab: &Lab<'_>) -> Verdict {
 
 fn run(lab: &Lab<'_>) -> Verdict {
     let folder = lab.out.join("overlay");
-    let ran = fs::create_dir_all(&folder).map_err(|error| error.to_string()).and_then(|()| {
+    let ran = fs::create_dir(&folder).map_err(|error| error.to_string()).and_then(|()| {
         let mut overlay = Overlay::start(lab, &folder)?;
         let outcome = check(&mut overlay)?;
         overlay.end()?;
@@ -114,7 +114,7 @@ fn check(overlay: &mut Overlay<'_>) -> Result<Verdict, String> {
          {acceleration:.2} times as fast, predicted {predicted:.2}"
     );
     // Written so that NaN fails.
-    if !(acceleration >= LEAST_ACCELERATION && error <= LARGEST_ERROR) {
+    if !(acceleration >= MIN_ACCELERATION && error <= MAX_ERROR) {
         return Ok(overlay.doubt(figures));
     }
 
