@@ -8,9 +8,9 @@ import { accessible, check, narrow, open } from './check.mjs';
 import { OPERATOR, READER, start } from './made.mjs';
 
 /** Longest share by which the memory may grow while everything shown changes. */
-const MOST_GROWTH = 1.15;
+const MAX_GROWTH = 1.15;
 /** The same over a long time, as a line shows it: less than what one page more would keep. */
-const MOST_GROWTH_OPEN = 0.05;
+const MAX_GROWTH_OPEN = 0.05;
 
 /** Longest time from a view's data to the view; the aim is 100 ms on an idle machine. */
 const LONGEST = 400;
@@ -309,7 +309,7 @@ async function flat(page, controller) {
   const before = (await used()).bytes;
   await changes(page, controller, 30, 400);
   const grown = (await used()).bytes / before;
-  check(grown < MOST_GROWTH, `after 30 changes the memory is ${grown.toFixed(2)} times`);
+  check(grown < MAX_GROWTH, `after 30 changes the memory is ${grown.toFixed(2)} times`);
 }
 
 /**
@@ -354,7 +354,7 @@ export async function long(browser, minutes) {
     const unit = key === 'bytes' ? [1e6, 'MB'] : [1, key];
     const figure = (value) => `${(value / unit[0]).toFixed(2)} ${unit[1]}`;
     check(
-      share < MOST_GROWTH_OPEN,
+      share < MAX_GROWTH_OPEN,
       `${span.toFixed(0)} min open: ${figure(mean)}, which grow by ${figure(60 * slope)} an hour ` +
         `(${(100 * share).toFixed(1)} % in all)`,
     );

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Longest duration of one program, after which it is assumed to hang. Chosen: five times the
 /// longest on an idle machine, the bench beside HAProxy.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX: Duration = Duration::from_secs(600);
 /// Time between two checks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Exit code of a program that could not measure here, the same as the lab's.
@@ -168,12 +168,12 @@ fn finish(command: &mut Command) -> Result<Duration, String> {
     let ended = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Ok(status.code()),
-            Ok(None) if begun.elapsed() < LONGEST => std::thread::sleep(LOOK_EVERY),
+            Ok(None) if begun.elapsed() < MAX => std::thread::sleep(LOOK_EVERY),
             Ok(None) => {
                 // It may have ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
-                break Err(format!("it did not end within {LONGEST:?}"));
+                break Err(format!("it did not end within {MAX:?}"));
             }
             Err(error) => break Err(error.to_string()),
         }

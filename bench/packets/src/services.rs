@@ -62,7 +62,7 @@ impl Feed {
 /// Longest time until a path is open.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Most gateways that are tried until each worker has one: the kernel hashes addresses.
-const MOST_TRIES: usize = 32;
+const MAX_TRIES: usize = 32;
 
 /// A local gateway, and the loops between it and the relay, if any.
 struct Gateway {
@@ -104,7 +104,7 @@ impl Relay {
     /// Starts gateways until each worker has one.
     fn gateways(&self, carried: Carried, feed: Feed, ends: Ends) -> anyhow::Result<Vec<Gateway>> {
         let mut gateways: Vec<Option<Gateway>> = self.node.workers().iter().map(|_| None).collect();
-        for number in (REMOTE + 1..).take(MOST_TRIES) {
+        for number in (REMOTE + 1..).take(MAX_TRIES) {
             let gateway = start_gateway(number, carried, feed, (self.node.address(), ends))?;
             let worker = self.worker_of(&gateway)?;
             gateways[worker].get_or_insert(gateway);
@@ -112,7 +112,7 @@ impl Relay {
                 return Ok(gateways.into_iter().flatten().collect());
             }
         }
-        bail!("{MOST_TRIES} gateways came to one worker");
+        bail!("{MAX_TRIES} gateways came to one worker");
     }
 }
 

@@ -44,9 +44,9 @@ use crate::AgentError;
 use crate::spend::Spent;
 
 /// Longest file that is read, in MiB. Chosen: twice the longest message.
-const LONGEST_MIB: u64 = 32;
+const MAX_MIB: u64 = 32;
 /// Most bytes of a key's file. Chosen: several times what one takes.
-const MOST_KEY_BYTES: usize = 1024;
+const MAX_KEY_BYTES: usize = 1024;
 
 /// The controller that a host has joined: the file `controller.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl Draining {
 /// on with its old files without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Due {
+pub enum PendingSignal {
     /// None.
     #[default]
     Nothing,
@@ -284,7 +284,7 @@ impl Home {
     ///
     /// # Errors
     /// When their file cannot be read.
-    pub fn due(&self) -> Result<BTreeMap<String, Due>, AgentError> {
+    pub fn due(&self) -> Result<BTreeMap<String, PendingSignal>, AgentError> {
         read_json(&self.0.join("due.json")).map(Option::unwrap_or_default)
     }
 
@@ -292,7 +292,7 @@ impl Home {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn set_due(&self, due: &BTreeMap<String, Due>) -> Result<(), AgentError> {
+    pub fn set_due(&self, due: &BTreeMap<String, PendingSignal>) -> Result<(), AgentError> {
         write_json(&self.0.join("due.json"), due)
     }
 
@@ -379,7 +379,7 @@ pub struct Change {
 
 fn key(file: &Path) -> Result<IdentityKey, AgentError> {
     let problem = |error: &dyn std::fmt::Display| AgentError::file(file, error);
-    match secret_file::read(file, MOST_KEY_BYTES) {
+    match secret_file::read(file, MAX_KEY_BYTES) {
         Ok(secret) => secret.trim().parse().map_err(|error| problem(&error)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let entropy = entropy::bytes().map_err(AgentError::system("entropy"))?;
@@ -393,7 +393,7 @@ fn key(file: &Path) -> Result<IdentityKey, AgentError> {
 }
 
 fn read_text(file: &Path) -> Result<Option<String>, AgentError> {
-    match text_file::read(file, LONGEST_MIB) {
+    match text_file::read(file, MAX_MIB) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(AgentError::file(file, error)),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::learner::{
     self as control, JumpArm, JumpTally, LAST_WINDOW_CLASS, LearnedWindow, LearnerReport,
-    MOST_DESTINATIONS, WINDOW_CLASS, WindowCount,
+    MAX_DESTINATIONS, WINDOW_CLASS, WindowCount,
 };
 use tradewind_control::message::{Document, LEARNERS_FOLDER, Process, learner_socket};
 use tradewind_jumpstart_daemon::{Request, SharedWindow, ask};
@@ -80,7 +80,7 @@ impl Learners {
             let window_segments = Segments::new(it.window_segments.min(most)).ok()?;
             Some(SharedWindow { destination: it.destination, window_segments })
         };
-        let windows: Vec<_> = windows.iter().filter_map(window).take(MOST_DESTINATIONS).collect();
+        let windows: Vec<_> = windows.iter().filter_map(window).take(MAX_DESTINATIONS).collect();
         let mut known = lock(&self.0);
         if known.is_sharing || !windows.is_empty() {
             known.is_sharing = !windows.is_empty();
@@ -222,8 +222,8 @@ impl Status {
         }
         let mut destinations = self.destinations;
         destinations.sort_by_key(|known| (std::cmp::Reverse(known.samples), known.prefix));
-        let others = destinations.len().saturating_sub(MOST_DESTINATIONS) as u64;
-        destinations.truncate(MOST_DESTINATIONS);
+        let others = destinations.len().saturating_sub(MAX_DESTINATIONS) as u64;
+        destinations.truncate(MAX_DESTINATIONS);
         let window = |known: Destination| LearnedWindow {
             destination: known.prefix,
             window_segments: known.window_segments,
@@ -351,7 +351,7 @@ mod tests {
     fn report_has_the_destinations_with_most_samples_and_counts_all() {
         let windows: Vec<u32> = (0..105).map(|number| 10 + number * 3).collect();
         let report = report(answer(&windows));
-        assert_eq!((report.destinations.len(), report.others), (MOST_DESTINATIONS, 5));
+        assert_eq!((report.destinations.len(), report.others), (MAX_DESTINATIONS, 5));
         let first = &report.destinations[0];
         assert_eq!((first.samples, first.window_segments), (104, 10 + 104 * 3));
         assert!(first.is_in_force);
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(told(), None);
         // More than any controller tells, and windows that are forbidden.
         learners.share(&vec![shared(40); 200], 50);
-        assert_eq!(told().unwrap().len(), MOST_DESTINATIONS);
+        assert_eq!(told().unwrap().len(), MAX_DESTINATIONS);
         learners.share(&[shared(40)], 0);
         assert_eq!(told(), Some(Vec::new()));
     }

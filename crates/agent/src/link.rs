@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_control::message::{
-    DocumentVersion, ErrorAnswer, JoinAnswer, JoinRequest, LONG_POLL, MOST_BYTES, Report,
+    DocumentVersion, ErrorAnswer, JoinAnswer, JoinRequest, LONG_POLL, MAX_BYTES, Report,
     ReportAnswer, SignedDocument,
 };
 use tradewind_grant::PublicIdentity;
@@ -30,7 +30,7 @@ const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// greatest length over a slow access takes about as long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Longest error that is shown, in bytes. Chosen: a line that a person reads.
-const MOST_ERROR_BYTES: usize = 400;
+const MAX_ERROR_BYTES: usize = 400;
 
 /// The reason why a request failed, in words that follow the controller's name.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +168,7 @@ impl Link {
         }
         let reason = serde_json::from_slice::<ErrorAnswer>(&body)
             .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |answer| answer.error);
-        let reason = one_line(&reason, MOST_ERROR_BYTES);
+        let reason = one_line(&reason, MAX_ERROR_BYTES);
         Err(LinkError::Refused { status: status.as_u16(), reason })
     }
 
@@ -215,7 +215,7 @@ impl Asked {
 
 async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), LinkError> {
     let status = response.status();
-    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+    let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
     let body = body.map_err(|error| LinkError::Broken(error.to_string()))?;
     Ok((status, body.to_bytes()))
 }

@@ -10,9 +10,9 @@ use tradewind_control::message::Process;
 use tradewind_units::Duration;
 
 /// Longest wait for the metrics of a process on this host. Chosen: they take a millisecond.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read of them. Chosen: several times what a gateway of 1,000 paths has.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The figures of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -55,10 +55,10 @@ impl Metrics {
             let request = format!("GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
             stream.write_all(request.as_bytes()).await.ok()?;
             let mut answer = String::new();
-            stream.take(MOST_BYTES).read_to_string(&mut answer).await.ok()?;
+            stream.take(MAX_BYTES).read_to_string(&mut answer).await.ok()?;
             Some(self.find(&answer))
         };
-        timeout(LONGEST, read).await.ok().flatten().unwrap_or_default()
+        timeout(MAX, read).await.ok().flatten().unwrap_or_default()
     }
 
     fn find(self, text: &str) -> Counted {

@@ -27,7 +27,7 @@ use crate::sessions::{Sessions, Tallies};
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Longest wait for a page, and most bytes of it. Chosen: a gateway of 1,000 flows writes 1 MB.
 const PAGE_LIMIT: Duration = Duration::from_secs(3);
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Processes whose counters are known: one, and its successor at an upgrade.
 const PROCESSES: usize = 2;
 
@@ -200,7 +200,7 @@ async fn read(address: SocketAddr) -> io::Result<PacketReport> {
     let request = format!("GET /packets HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    stream.take(MOST_BYTES).read_to_string(&mut answer).await?;
+    stream.take(MAX_BYTES).read_to_string(&mut answer).await?;
     let (_, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
     Ok(serde_json::from_str(body)?)
 }

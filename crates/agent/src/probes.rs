@@ -20,7 +20,7 @@ use tradewind_units::{Bandwidth, Duration, Segments};
 
 /// Most probes at once; the controller takes further ones for lost. Chosen: several times what it
 /// asks for, so that a stolen one makes no flood of them.
-const MOST_PROBES: usize = 64;
+const MAX_PROBES: usize = 64;
 
 /// The probes that run, each in a task.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Probes {
     /// whether it did. `window` is the learned initial window of connections to its target, if
     /// there is one.
     pub fn start(&mut self, probe: Probe, window: Option<Segments>) -> bool {
-        if self.running.len() >= MOST_PROBES || !self.running.insert(probe.id) {
+        if self.running.len() >= MAX_PROBES || !self.running.insert(probe.id) {
             return false;
         }
         let results = self.results.clone();
@@ -65,7 +65,7 @@ impl Probes {
 
     /// Reports a probe that is not allowed here as failed.
     pub fn refuse(&mut self, probe: Probe, reason: String) {
-        if self.running.len() < MOST_PROBES && self.running.insert(probe.id) {
+        if self.running.len() < MAX_PROBES && self.running.insert(probe.id) {
             tracing::warn!("{reason}");
             // The agent ends.
             let _nobody_waits = self.results.send(result(probe, ProbeOutcome::Failed { reason }));

@@ -6,7 +6,7 @@ use tradewind_control::message::RelayTally;
 use tradewind_grant::PublicIdentity;
 use tradewind_units::FlowId;
 
-use crate::sessions::MOST_TALLIES;
+use crate::sessions::MAX_TALLIES;
 
 type Key = (FlowId, PublicIdentity, Option<PublicIdentity>);
 
@@ -42,7 +42,7 @@ impl Relayed {
         carried: Carried,
     ) -> bool {
         let key = (flow.clone(), from, next);
-        if self.0.len() >= MOST_TALLIES && !self.0.contains_key(&key) {
+        if self.0.len() >= MAX_TALLIES && !self.0.contains_key(&key) {
             return false;
         }
         let tally = self.0.entry(key).or_insert_with_key(|(flow, from, next)| RelayTally {

@@ -37,7 +37,7 @@ use crate::{AGENT_VERSION, AgentError, Home};
 /// First and longest pause before the controller is asked again. Chosen: it restarts in seconds,
 /// and is not crowded when it was away for long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Time between two looks at the processes. Chosen: shorter than a process takes to start.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time between two counts of the sessions that processes have open. Chosen: that of reports.
@@ -45,10 +45,10 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// Time between two reports before a document says so. Chosen: that of a person who waits.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Least time between two reports. Chosen: a burst of changes is one report.
-const LEAST_BETWEEN_REPORTS: Duration = Duration::from_millis(100);
+const MIN_BETWEEN_REPORTS: Duration = Duration::from_millis(100);
 /// Most results that wait for a controller that is away; the oldest are dropped. Chosen: an hour
 /// of one each second.
-const MOST_RESULTS: usize = 3600;
+const MAX_RESULTS: usize = 3600;
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -150,7 +150,7 @@ type Fetched = (SignedDocument, oneshot::Sender<Option<DocumentVersion>>);
 
 /// Fetches documents, one after the other.
 async fn poll(mut link: Link, mut have: Option<DocumentVersion>, news: mpsc::Sender<Fetched>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
     loop {
         match link.desired(have).await {
             Ok(None) => backoff.succeed(),
@@ -271,7 +271,7 @@ impl Agent {
             results: Vec::new(),
             sent: None,
             next_report: Instant::now(),
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
             is_linked: false,
             link_trouble: Trouble::default(),
             responder_trouble: Trouble::default(),
@@ -431,16 +431,16 @@ impl Agent {
 
     /// Has a change reported, and written where `tradewind agent status` reads it.
     fn changed(&mut self) {
-        self.next_report = self.next_report.min(Instant::now() + LEAST_BETWEEN_REPORTS);
+        self.next_report = self.next_report.min(Instant::now() + MIN_BETWEEN_REPORTS);
         self.write_status();
     }
 
     fn keep(&mut self, result: ProbeResult) {
         self.results.push(result);
-        if self.results.len() > MOST_RESULTS && self.sent.is_none() {
+        if self.results.len() > MAX_RESULTS && self.sent.is_none() {
             self.results.remove(0);
         }
-        self.next_report = self.next_report.min(Instant::now() + LEAST_BETWEEN_REPORTS);
+        self.next_report = self.next_report.min(Instant::now() + MIN_BETWEEN_REPORTS);
     }
 
     /// Returns when the next report is due; `None` while one is on its way.
@@ -469,7 +469,7 @@ impl Agent {
 
     fn report_every(&self) -> Duration {
         let every = self.document.as_ref().map(|document| document.report_every_ms);
-        every.map_or(REPORT_EVERY, Duration::from_millis).max(LEAST_BETWEEN_REPORTS)
+        every.map_or(REPORT_EVERY, Duration::from_millis).max(MIN_BETWEEN_REPORTS)
     }
 
     /// Takes the outcome of a report; returns whether the controller has answered.

@@ -34,20 +34,20 @@ use crate::relayed::{Carried, Relayed};
 
 /// Most tallies of one batch; sessions of others are counted and left out. Chosen: hundreds of
 /// flows, each in ten size classes over several paths.
-pub(crate) const MOST_TALLIES: usize = 4096;
+pub(crate) const MAX_TALLIES: usize = 4096;
 /// Most flows and hours of one batch. A session of an hour for which there is no room counts in the
 /// newest one of its flow. Chosen: two dozen flows in a week without a controller.
-const MOST_HOURS: usize = 4096;
+const MAX_HOURS: usize = 4096;
 /// Most services of a packet flow in one batch. Chosen: its service changes each few seconds, and
 /// the controller does not answer for a minute.
-const MOST_SERVICES: usize = 16;
+const MAX_SERVICES: usize = 16;
 const HOUR_MS: u64 = 3_600_000;
 /// Most relays of a path. Chosen: more than any plan has.
-const MOST_RELAYS: usize = 16;
+const MAX_RELAYS: usize = 16;
 /// Longest line. Chosen: several times the longest that a gateway writes.
-const LONGEST_LINE: usize = 16 * 1024;
+const MAX_LINE: usize = 16 * 1024;
 /// Least completion time, as a logarithm of zero is none.
-const LEAST_SECONDS: f64 = 1e-6;
+const MIN_SECONDS: f64 = 1e-6;
 
 /// A line of an access log, as far as it counts here.
 #[derive(Debug, Deserialize)]
@@ -127,7 +127,7 @@ struct Session {
 
 impl Session {
     fn of(line: &Line, ended_ms: u64) -> Self {
-        let seconds = (line.duration_ms / 1000.0).max(LEAST_SECONDS);
+        let seconds = (line.duration_ms / 1000.0).max(MIN_SECONDS);
         Self {
             began_ms: ended_ms.saturating_sub(line.duration_ms as u64),
             ended_ms,
@@ -206,7 +206,7 @@ impl Tallies {
     fn add_session(&mut self, flow: FlowId, path: Vec<RelayId>, arm: Arm, session: &Session) {
         let bytes = session.bytes();
         let key = Key { flow, path, arm, size_class: bytes.max(1).ilog2() as u8 };
-        if self.open.len() >= MOST_TALLIES && !self.open.contains_key(&key) {
+        if self.open.len() >= MAX_TALLIES && !self.open.contains_key(&key) {
             self.missing.crowded += 1;
             return;
         }
@@ -250,7 +250,7 @@ impl Tallies {
     /// another; `None` if it has none either.
     fn hour(&mut self, flow: &FlowId, hour: u64) -> Option<&mut FlowHour> {
         let mut key = (flow.clone(), hour);
-        if self.hours.len() >= MOST_HOURS && !self.hours.contains_key(&key) {
+        if self.hours.len() >= MAX_HOURS && !self.hours.contains_key(&key) {
             let of_flow = self.hours.range((flow.clone(), 0)..=(flow.clone(), u64::MAX));
             key = of_flow.last()?.0.clone();
         }
@@ -285,7 +285,7 @@ impl Tallies {
     /// service.
     pub fn add_packets(&mut self, tally: PacketTally) {
         let of_flow = self.packets.entry(tally.listen).or_default();
-        let is_full = of_flow.len() >= MOST_SERVICES;
+        let is_full = of_flow.len() >= MAX_SERVICES;
         match of_flow.last_mut() {
             Some(last) if is_full || last.service == tally.service => {
                 *last = PacketTally { counts: last.counts.plus(tally.counts), ..tally };
@@ -322,7 +322,7 @@ fn path_of(text: &str) -> Option<Vec<RelayId>> {
     }
     let relays: Vec<RelayId> =
         text.split(" > ").map(|name| name.parse().ok()).collect::<Option<_>>()?;
-    (text != "packets" && relays.len() <= MOST_RELAYS).then_some(relays)
+    (text != "packets" && relays.len() <= MAX_RELAYS).then_some(relays)
 }
 
 /// The socket that gateways send their access logs to, and the tallies of it.
@@ -479,7 +479,7 @@ pub(crate) fn place<S>(
 
 /// Reads lines until it is aborted, or fails.
 async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
-    let mut line = vec![0; LONGEST_LINE];
+    let mut line = vec![0; MAX_LINE];
     loop {
         match socket.recv(&mut line).await {
             Ok(length) => {
@@ -611,18 +611,18 @@ mod tests {
     #[test]
     fn number_of_hours_is_bounded_and_no_session_lost() {
         let mut tallies = Tallies::new(7);
-        for hour in 0..MOST_HOURS as u64 + 5 {
+        for hour in 0..MAX_HOURS as u64 + 5 {
             tallies.add(&line(serde_json::json!({})), NOW + hour * HOUR_MS);
         }
         tallies.add(&line(serde_json::json!({ "flow": "other" })), NOW);
         assert_eq!(tallies.take_missing(), Missing::default());
         let batch = tallies.batch().unwrap();
-        assert_eq!(batch.hours.len(), MOST_HOURS);
+        assert_eq!(batch.hours.len(), MAX_HOURS);
         assert_eq!(batch.hours.last().unwrap().sessions, 6);
         let sessions = |tally: &SessionTally| tally.sessions;
         let all: u64 = batch.tallies.iter().map(sessions).sum();
         let hours: u64 = batch.hours.iter().map(|hour| hour.sessions).sum();
-        assert_eq!((hours + 1, all), (all, MOST_HOURS as u64 + 6), "all but those of `other`");
+        assert_eq!((hours + 1, all), (all, MAX_HOURS as u64 + 6), "all but those of `other`");
     }
 
     #[test]
@@ -733,7 +733,7 @@ mod tests {
             &line(serde_json::json!({ "flow": null })),
             &line(serde_json::json!({ "flow": "a b" })),
             &line(serde_json::json!({ "path": "first >> second" })),
-            &line(serde_json::json!({ "path": "first > ".repeat(MOST_RELAYS) + "last" })),
+            &line(serde_json::json!({ "path": "first > ".repeat(MAX_RELAYS) + "last" })),
             &line(serde_json::json!({ "arm": "left" })),
             &line(serde_json::json!({ "bytes_up": -1 })),
             &line(serde_json::json!({ "duration_ms": -1.0 })),
@@ -770,13 +770,13 @@ mod tests {
     #[test]
     fn number_of_tallies_is_bounded() {
         let mut tallies = Tallies::new(7);
-        for number in 0..MOST_TALLIES + 2 {
+        for number in 0..MAX_TALLIES + 2 {
             tallies.add(&line(serde_json::json!({ "flow": format!("flow-{number}") })), NOW);
         }
         tallies.add(&line(serde_json::json!({ "flow": "flow-0" })), NOW);
         assert_eq!(tallies.take_missing(), Missing { crowded: 2, ..Missing::default() });
         let batch = tallies.batch().unwrap();
-        assert_eq!(batch.tallies.len(), MOST_TALLIES);
+        assert_eq!(batch.tallies.len(), MAX_TALLIES);
         assert_eq!(batch.tallies.iter().map(|tally| tally.sessions).max(), Some(2));
     }
 }

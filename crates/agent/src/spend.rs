@@ -17,7 +17,7 @@ use crate::open_sessions::Counted;
 const DAY_MS: u64 = 86_400_000;
 /// Most times in a row that a process that is ready does not tell what it has sent. Chosen: a
 /// minute of an overloaded host.
-const MOST_SILENT: u32 = 12;
+const MAX_SILENT: u32 = 12;
 
 /// The bytes of a day: the file `spent.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Spent {
         let Some((start, sent)) = counted.sent else {
             let silent = self.silent.entry(process.to_owned()).or_default();
             *silent += 1;
-            self.is_unknown |= *silent >= MOST_SILENT;
+            self.is_unknown |= *silent >= MAX_SILENT;
             return;
         };
         self.silent.remove(process);
@@ -155,13 +155,13 @@ mod tests {
     fn process_that_does_not_tell_for_long_is_taken_for_one_that_has_sent_all() {
         let mut spent = Spent::default();
         spent.turn(3 * DAY_MS);
-        for _ in 1..MOST_SILENT {
+        for _ in 1..MAX_SILENT {
             spent.count("relay", Counted::default());
         }
         spent.count("relay", counted(1.0, 9));
         spent.count("relay", Counted::default());
         assert_eq!(spent.sent().as_u64(), 9, "it was busy");
-        for _ in 0..MOST_SILENT {
+        for _ in 0..MAX_SILENT {
             spent.count("relay", Counted::default());
         }
         assert_eq!((spent.sent().as_u64(), spent.known()), (u64::MAX, None));

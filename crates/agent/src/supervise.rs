@@ -28,14 +28,14 @@ use tradewind_stream::process::reload;
 use tradewind_units::Duration;
 
 use crate::backoff::{Backoff, entropy};
-use crate::home::{Change, Draining, Due};
+use crate::home::{Change, Draining, PendingSignal};
 use crate::open_sessions::Metrics;
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
 /// that another program gives up soon, and one that it does not.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Time of running after which the pauses begin anew. Chosen: a start takes far less.
 const STEADY: Duration = Duration::from_secs(60);
 /// Longest wait for the successor at an upgrade. Chosen: longer than the process itself waits.
@@ -61,7 +61,7 @@ pub struct Supervisor {
     units: BTreeMap<String, Unit>,
     draining: Vec<Draining>,
     /// The signals that processes are still to get, as they are kept.
-    kept_due: BTreeMap<String, Due>,
+    kept_due: BTreeMap<String, PendingSignal>,
     /// Those started here, until they have ended.
     children: Vec<Child>,
     /// The files of the document in the working directory.
@@ -84,7 +84,7 @@ struct Unit {
     /// Its learner of initial windows, if it has one.
     learner: Option<ReadyLearner>,
     /// The signal that it gets once it is ready, which takes one before as its end.
-    due: Due,
+    due: PendingSignal,
     /// The end of the wait for its successor, while one starts.
     upgrading: Option<Instant>,
     /// The successor that was started here for this upgrade.
@@ -169,7 +169,7 @@ impl Supervisor {
             });
             unit.due = unit.due.max(due);
             unit.metrics = Metrics::of(process);
-            if due != Due::Nothing && unit.running.is_none() {
+            if due != PendingSignal::Nothing && unit.running.is_none() {
                 // What made it end may be mended.
                 unit.next_start = now;
             }
@@ -196,7 +196,7 @@ impl Supervisor {
         let mut due = self.kept_due.clone();
         for (name, unit) in &self.units {
             match unit.due {
-                Due::Nothing => due.remove(name),
+                PendingSignal::Nothing => due.remove(name),
                 signal => due.insert(name.clone(), signal),
             };
         }
@@ -300,7 +300,7 @@ impl Supervisor {
         }
         for name in self.units.keys().cloned().collect::<Vec<_>>() {
             let Some(mut unit) = self.units.remove(&name) else { continue };
-            self.look_after(&name, &mut unit, &ended, now);
+            self.reconcile_process(&name, &mut unit, &ended, now);
             self.units.insert(name, unit);
         }
         self.start_successors();
@@ -324,7 +324,7 @@ impl Supervisor {
         ended
     }
 
-    fn look_after(
+    fn reconcile_process(
         &mut self,
         name: &str,
         unit: &mut Unit,
@@ -364,7 +364,7 @@ impl Supervisor {
             unit.begun = now;
             return;
         }
-        (unit.lines, unit.due) = (0, Due::Nothing);
+        (unit.lines, unit.due) = (0, PendingSignal::Nothing);
         (unit.upgrading, unit.successor) = (None, None);
         unit.listen.clear();
         unit.learner = None;
@@ -469,7 +469,7 @@ impl Unit {
             lines: 0,
             listen: Vec::new(),
             learner: None,
-            due: Due::Nothing,
+            due: PendingSignal::Nothing,
             upgrading: None,
             successor: None,
             is_repeated: false,
@@ -479,7 +479,7 @@ impl Unit {
             begun: now,
             set_up: now,
             next_start: now,
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
         }
     }
 
@@ -514,15 +514,15 @@ impl Unit {
             return;
         };
         let sent = match self.due {
-            Due::Nothing => return,
-            Due::Reload => processes::reload(running.process),
-            Due::Upgrade => {
+            PendingSignal::Nothing => return,
+            PendingSignal::Reload => processes::reload(running.process),
+            PendingSignal::Upgrade => {
                 tracing::info!("process `{name}` starts anew for its new configuration");
                 self.upgrading = Some(now + UPGRADE_LIMIT);
                 processes::upgrade(running.process)
             }
         };
-        self.due = Due::Nothing;
+        self.due = PendingSignal::Nothing;
         // It has ended, which the next look finds.
         drop(sent);
     }
@@ -553,7 +553,7 @@ fn command(home: &Home, program: &Path, (name, kind): (&str, Kind)) -> Result<Co
 }
 
 /// Returns the signal that a change takes. A changed configuration is found by the process itself.
-fn due(process: &Process, change: &Change) -> Due {
+fn due(process: &Process, change: &Change) -> PendingSignal {
     let (of_streams, of_packets): (&[&str], &[&str]) = match process.kind {
         Kind::Gateway => (&tradewind_gateway::LIVE_KEYS, GATEWAY_LIVE_KEYS),
         _ => (&tradewind_relay::LIVE_KEYS, RELAY_LIVE_KEYS),
@@ -567,10 +567,10 @@ fn due(process: &Process, change: &Change) -> Due {
             let has_grant = |table: &toml::Table| table.contains_key("grant");
             let is_live = has_grant(&before) == has_grant(&after)
                 && reload::changed(&before, &after, &live).is_empty();
-            if is_live { Due::Nothing } else { Due::Upgrade }
+            if is_live { PendingSignal::Nothing } else { PendingSignal::Upgrade }
         }
-        _ if change.files => Due::Reload,
-        _ => Due::Nothing,
+        _ if change.files => PendingSignal::Reload,
+        _ => PendingSignal::Nothing,
     }
 }
 
@@ -705,19 +705,37 @@ mod tests {
             due(&process, &Change { config_before: before.map(str::to_owned), files })
         };
         for (kind, before, after, files, expected) in [
-            (Kind::Relay, None, "workers = 1", false, Due::Nothing),
-            (Kind::Relay, None, "workers = 1", true, Due::Reload),
+            (Kind::Relay, None, "workers = 1", false, PendingSignal::Nothing),
+            (Kind::Relay, None, "workers = 1", true, PendingSignal::Reload),
             // A process that is not started yet reads all of it.
-            (Kind::Relay, Some(""), "workers = 1", false, Due::Nothing),
-            (Kind::Relay, Some("workers = 1"), "workers = 2", false, Due::Upgrade),
-            (Kind::Relay, Some("a = 1"), "a = 1\n[policy]\nnever = []", true, Due::Nothing),
-            (Kind::Relay, Some("routes = 1"), "routes = 2", false, Due::Upgrade),
-            (Kind::Gateway, Some("routes = 1"), "routes = 2", false, Due::Nothing),
-            (Kind::Gateway, Some("forward = 1"), "forward = 2", false, Due::Upgrade),
+            (Kind::Relay, Some(""), "workers = 1", false, PendingSignal::Nothing),
+            (Kind::Relay, Some("workers = 1"), "workers = 2", false, PendingSignal::Upgrade),
+            (
+                Kind::Relay,
+                Some("a = 1"),
+                "a = 1\n[policy]\nnever = []",
+                true,
+                PendingSignal::Nothing,
+            ),
+            (Kind::Relay, Some("routes = 1"), "routes = 2", false, PendingSignal::Upgrade),
+            (Kind::Gateway, Some("routes = 1"), "routes = 2", false, PendingSignal::Nothing),
+            (Kind::Gateway, Some("forward = 1"), "forward = 2", false, PendingSignal::Upgrade),
             // It takes another grant, but neither the first nor the loss of it.
-            (Kind::Gateway, Some("grant = 1"), "grant = 2", false, Due::Nothing),
-            (Kind::Gateway, Some("direct = true"), "direct = true\ngrant = 1", false, Due::Upgrade),
-            (Kind::Gateway, Some("direct = true\ngrant = 1"), "direct = true", false, Due::Upgrade),
+            (Kind::Gateway, Some("grant = 1"), "grant = 2", false, PendingSignal::Nothing),
+            (
+                Kind::Gateway,
+                Some("direct = true"),
+                "direct = true\ngrant = 1",
+                false,
+                PendingSignal::Upgrade,
+            ),
+            (
+                Kind::Gateway,
+                Some("direct = true\ngrant = 1"),
+                "direct = true",
+                false,
+                PendingSignal::Upgrade,
+            ),
         ] {
             assert_eq!(due_of(kind, before, after, files), expected, "{before:?} {after}");
         }

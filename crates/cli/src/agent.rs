@@ -55,7 +55,7 @@ pub(crate) struct JoinArgs {
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    place: Place,
+    place: FolderArgs,
     /// Tell the processes to end with the agent, which otherwise leaves them running
     #[arg(long)]
     stop_processes: bool,
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    place: Place,
+    place: FolderArgs,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
@@ -79,14 +79,14 @@ pub(crate) struct StatusArgs {
 #[derive(clap::Args)]
 pub(crate) struct LeaveArgs {
     #[command(flatten)]
-    place: Place,
+    place: FolderArgs,
     /// Time that open sessions have to end by themselves
     #[arg(long, value_name = "SPAN", default_value = "30 s", value_parser = parse_duration)]
     patience: Duration,
 }
 
 #[derive(clap::Args)]
-struct Place {
+struct FolderArgs {
     /// The agent's folder
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
     dir: PathBuf,
@@ -120,11 +120,11 @@ fn join(args: &JoinArgs) -> Outcome {
 /// Returns an invite, which `-` reads from standard input.
 fn invite(text: &str) -> anyhow::Result<Invite> {
     /// Longest line that is read. Chosen: several times what an invite takes.
-    const LONGEST: u64 = 4096;
+    const MAX: u64 = 4096;
     let mut line = text.to_owned();
     if text == "-" {
         line.clear();
-        let mut input = std::io::stdin().lock().take(LONGEST);
+        let mut input = std::io::stdin().lock().take(MAX);
         input.read_line(&mut line).context("standard input")?;
     }
     Ok(line.trim().parse().map_err(|error| BadFile(format!("{error}")))?)

@@ -161,8 +161,8 @@ fn parse_moment(text: &str) -> Result<Timestamp, String> {
 /// Reads a key file, which others may not read.
 pub(crate) fn secret(file: &Path) -> anyhow::Result<impl std::ops::Deref<Target = String>> {
     /// Far longer than a key.
-    const MOST_BYTES: usize = 4096;
-    Ok(tradewind_net::secret_file::read(file, MOST_BYTES)?)
+    const MAX_BYTES: usize = 4096;
+    Ok(tradewind_net::secret_file::read(file, MAX_BYTES)?)
 }
 
 fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
@@ -171,7 +171,7 @@ fn show(operator: &OperatorPublicKey, file: &Path) -> Outcome {
     let grant = signed.verify(std::slice::from_ref(operator)).with_context(place)?;
     output::line(format_args!("name          {}", signed.id()))?;
     show_terms(grant)?;
-    grant.check_time(now()).with_context(place)?;
+    grant.check_expiry(now()).with_context(place)?;
     let minutes = grant.expires.since(now()).as_secs() / 60;
     output::line(format_args!("expires       in {} h {} min", minutes / 60, minutes % 60))?;
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
-use tradewind_lab::supervisor::{self, Place, Source, Status};
+use tradewind_lab::supervisor::{self, RuntimeDirectory, Source, Status};
 use tradewind_lab::{LabError, LabOptions, privilege};
 use tradewind_model::catalogue::Catalogue;
 use tradewind_units::HostId;
@@ -69,7 +69,7 @@ pub(crate) enum LabCommand {
 }
 
 pub(crate) fn run(command: LabCommand) -> Outcome {
-    let place = Place::of_this_user();
+    let place = RuntimeDirectory::of_this_user();
     match command {
         LabCommand::Up { file, seed } => up(&place, &file, seed)?,
         LabCommand::Down => supervisor::down(&place)?,
@@ -85,7 +85,12 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
 }
 
 /// Replaces this process by the program; if that fails, returns a shell's exit code.
-fn exec(place: &Place, host: &HostId, program: &OsString, arguments: &[OsString]) -> Outcome {
+fn exec(
+    place: &RuntimeDirectory,
+    host: &HostId,
+    program: &OsString,
+    arguments: &[OsString],
+) -> Outcome {
     if program.is_empty() {
         output::complain("lab exec: the COMMAND is empty: expected a program's name");
         return Ok(BAD_USAGE.into());
@@ -115,7 +120,7 @@ pub(crate) fn read_topology(file: &std::path::Path) -> anyhow::Result<Topology> 
     Topology::parse(&text, &Catalogue::builtin()).or_bad(file)
 }
 
-fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {
+fn up(place: &RuntimeDirectory, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {
     // A file that is no topology is refused here, where the user sees it.
     read_topology(file)?;
     let status = supervisor::up(place, daemon(file, seed)?)?;
@@ -141,7 +146,11 @@ pub(crate) fn daemon(file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
     Ok(daemon)
 }
 
-fn serve(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {
+fn serve(
+    place: &RuntimeDirectory,
+    file: &std::path::Path,
+    seed: Option<u64>,
+) -> anyhow::Result<()> {
     let standing = privilege::acquire()?;
     let topology = read_topology(file)?;
     let source = Source { file: file.display().to_string(), standing };

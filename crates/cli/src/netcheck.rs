@@ -16,7 +16,7 @@ use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, t
 /// Longest wait for a running gateway's answer. Chosen: it answers from memory.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest answer. Chosen: far above any table.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The source of the paths' states. Paths that a gateway does not probe itself, as they have no
 /// alternative, are probed from here.
@@ -170,7 +170,7 @@ pub(crate) fn page(address: SocketAddr, target: &str) -> anyhow::Result<String> 
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
-    stream.take(MOST_BYTES).read_to_string(&mut answer)?;
+    stream.take(MAX_BYTES).read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is no HTTP")?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),

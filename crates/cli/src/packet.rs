@@ -167,8 +167,8 @@ fn row(flow: &FlowStatus) -> Vec<String> {
 
 /// Formats dollars with six decimals; a smaller amount above zero is shown as such.
 fn dollars(usd: f64) -> String {
-    const LEAST: f64 = 1e-6;
-    if usd > 0.0 && usd < LEAST { format!("<{LEAST:.6}") } else { format!("{usd:.6}") }
+    const MIN: f64 = 1e-6;
+    if usd > 0.0 && usd < MIN { format!("<{MIN:.6}") } else { format!("{usd:.6}") }
 }
 
 #[cfg(test)]

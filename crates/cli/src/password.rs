@@ -9,7 +9,7 @@ use tradewind_config::users::Hashed;
 use crate::output::{self, BadFile, Outcome};
 
 /// Most bytes that are read; far above the longest password.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 pub(crate) fn run() -> Outcome {
     let password = read()?;
@@ -25,7 +25,7 @@ fn read() -> anyhow::Result<String> {
         return rpassword::prompt_password("Password: ").context("read the password");
     }
     let mut line = String::new();
-    let mut input = std::io::stdin().lock().take(MOST_BYTES);
+    let mut input = std::io::stdin().lock().take(MAX_BYTES);
     input.read_line(&mut line).context("standard input: read the password")?;
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -21,7 +21,7 @@ use crate::privileges::RetainedRights;
 use crate::relay::{Log, start_log};
 
 /// Bytes of a secret's file that are read. Chosen: above the longest secret and white space.
-const MOST_SECRET_BYTES: usize = 4096;
+const MAX_SECRET_BYTES: usize = 4096;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -216,8 +216,8 @@ fn termination() -> anyhow::Result<impl Future<Output = ()>> {
 
 fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
     let Some(file) = file else { return Ok(None) };
-    let text = secret_file::read(file, MOST_SECRET_BYTES).or_bad(file)?;
-    if text.len() == MOST_SECRET_BYTES {
+    let text = secret_file::read(file, MAX_SECRET_BYTES).or_bad(file)?;
+    if text.len() == MAX_SECRET_BYTES {
         let problem = "longer than any secret; expected 16 to 1024 bytes";
         return Err(anyhow::anyhow!(problem)).or_bad(file);
     }

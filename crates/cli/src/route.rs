@@ -87,7 +87,7 @@ enum PriceList {
 }
 
 /// An end of the flow or a relay's region.
-struct Place {
+struct RouteEnd {
     /// Coordinates, if the catalogue or the user gave them.
     at: Option<Coordinates>,
     /// Name in a table.
@@ -103,7 +103,7 @@ enum Rtts {
 }
 
 impl Rtts {
-    fn between(&self, a: &Place, b: &Place) -> Option<Duration> {
+    fn between(&self, a: &RouteEnd, b: &RouteEnd) -> Option<Duration> {
         match self {
             Self::Measured(table) => table.rtt(a.site.as_ref()?, b.site.as_ref()?),
             Self::Model => Some(RttModel::fitted().rtt_between(a.at?, b.at?)),
@@ -165,19 +165,19 @@ fn read_table(file: &Path) -> anyhow::Result<RttTable> {
     RttTable::parse(&read_text(file)?).or_bad(file)
 }
 
-fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<Place> {
+fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<RouteEnd> {
     let region = RegionId::new(name).ok();
     let region = region.filter(|region| catalogue.region(region).is_some());
     if let Rtts::Measured(table) = rtts {
         let site = SiteId::new(name).ok().filter(|site| table.places().contains(site));
         let site = site.ok_or_else(|| bad(format!("the table has no place `{name}`")))?;
-        return Ok(Place { at: None, site: Some(site), region });
+        return Ok(RouteEnd { at: None, site: Some(site), region });
     }
     let at = match &region {
         Some(region) => catalogue.require(region)?.location,
         None => city(name, catalogue)?,
     };
-    Ok(Place { at: Some(at), site: None, region })
+    Ok(RouteEnd { at: Some(at), site: None, region })
 }
 
 /// Parses `LATITUDE,LONGITUDE`.
@@ -199,10 +199,10 @@ fn relays(
     args: &RouteArgs,
     rtts: &Rtts,
     catalogue: &Catalogue,
-) -> anyhow::Result<(Vec<Place>, Vec<RegionId>)> {
-    let all: Vec<Place> = match rtts {
+) -> anyhow::Result<(Vec<RouteEnd>, Vec<RegionId>)> {
+    let all: Vec<RouteEnd> = match rtts {
         Rtts::Model => {
-            let place = |region: &tradewind_model::Region| Place {
+            let place = |region: &tradewind_model::Region| RouteEnd {
                 at: Some(region.location),
                 site: None,
                 region: Some(region.id.clone()),
@@ -213,21 +213,21 @@ fn relays(
             let clouds = table.places().into_iter().filter(|site| site.as_str().contains(':'));
             let place = |site: &SiteId| {
                 let region = Some(RegionId::new(site.as_str())?);
-                anyhow::Ok(Place { at: None, site: Some(site.clone()), region })
+                anyhow::Ok(RouteEnd { at: None, site: Some(site.clone()), region })
             };
             clouds.map(place).collect::<Result<_, _>>()?
         }
     };
-    let cloud = |place: &Place| place.region.as_ref().map(|region| region.cloud().to_owned());
+    let cloud = |place: &RouteEnd| place.region.as_ref().map(|region| region.cloud().to_owned());
     for asked in &args.clouds {
         if !all.iter().any(|place| cloud(place).as_ref() == Some(asked)) {
             return Err(bad(format!("--clouds: no region of a cloud `{asked}` is known")));
         }
     }
-    let wanted = |place: &Place| {
+    let wanted = |place: &RouteEnd| {
         args.clouds.is_empty() || cloud(place).is_some_and(|cloud| args.clouds.contains(&cloud))
     };
-    let chosen: Vec<Place> = all.into_iter().filter(wanted).collect();
+    let chosen: Vec<RouteEnd> = all.into_iter().filter(wanted).collect();
     let regions = chosen.iter().filter_map(|place| place.region.clone()).collect();
     Ok((chosen, regions))
 }

@@ -10,7 +10,7 @@ use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::output::{self, BadFile, Outcome, table};
 
 /// Most flows that the table lists. Chosen: a screen.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 #[derive(clap::Args)]
 pub(crate) struct WhatIfArgs {
@@ -105,12 +105,12 @@ fn show(view: &SupposedView) -> anyhow::Result<()> {
             format!("{:.1}", one.seconds_after),
         ]
     };
-    let rows: Vec<Vec<String>> = supposed.flows.iter().take(MOST_SHOWN).map(row).collect();
+    let rows: Vec<Vec<String>> = supposed.flows.iter().take(MAX_SHOWN).map(row).collect();
     if rows.is_empty() {
         return output::line("no flow would take another path");
     }
     table::print(&["flow", "path now", "path then", "now s", "then s"], &rows, 3)?;
-    match supposed.moves.saturating_sub(MOST_SHOWN) {
+    match supposed.moves.saturating_sub(MAX_SHOWN) {
         0 => Ok(()),
         more => output::line(format_args!("and {more} more")),
     }

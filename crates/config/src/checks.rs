@@ -15,13 +15,13 @@ pub(crate) fn check_common(
     workers: Option<usize>,
 ) -> Result<(), ConfigError> {
     /// Least memory limit: with less, a handful of sessions would block each other.
-    const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
+    const MIN_MEMORY: Bytes = Bytes::new(1_000_000);
     /// Ranges that tcp(7) accepts for TCP_KEEPIDLE, and for TCP_USER_TIMEOUT (milliseconds in an
     /// integer of 32 bits).
-    const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
-    const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
-    const LEAST_USER_TIMEOUT: Duration = Duration::from_millis(1);
-    const LONGEST_USER_TIMEOUT: Duration = Duration::from_secs(24 * 86_400);
+    const MIN_KEEPALIVE: Duration = Duration::from_secs(1);
+    const MAX_KEEPALIVE: Duration = Duration::from_secs(32_767);
+    const MIN_USER_TIMEOUT: Duration = Duration::from_millis(1);
+    const MAX_USER_TIMEOUT: Duration = Duration::from_secs(24 * 86_400);
     check_workers(workers)?;
     if limits.sessions == 0 {
         return Err(ConfigError::new("limits.sessions", "expected at least 1"));
@@ -32,8 +32,8 @@ pub(crate) fn check_common(
         ("limits.each_grant.memory", limits.each_grant.memory),
         ("limits.each_source.memory", limits.each_source.memory),
     ] {
-        if memory.is_some_and(|memory| memory < LEAST_MEMORY) {
-            return Err(ConfigError::new(key, format!("expected at least {LEAST_MEMORY}")));
+        if memory.is_some_and(|memory| memory < MIN_MEMORY) {
+            return Err(ConfigError::new(key, format!("expected at least {MIN_MEMORY}")));
         }
     }
     check_ranges("limits.trusted_sources", &limits.trusted_sources)?;
@@ -53,13 +53,13 @@ pub(crate) fn check_common(
     let fits = |span: Option<Duration>, least, longest| {
         span.is_none_or(|span| (least..=longest).contains(&span))
     };
-    if !fits(timeouts.keepalive, LEAST_KEEPALIVE, LONGEST_KEEPALIVE) {
+    if !fits(timeouts.keepalive, MIN_KEEPALIVE, MAX_KEEPALIVE) {
         return Err(ConfigError::new(
             "timeouts.keepalive",
             "expected 1 s to 32767 s, as the kernel takes it, or `off`",
         ));
     }
-    if !fits(timeouts.user, LEAST_USER_TIMEOUT, LONGEST_USER_TIMEOUT) {
+    if !fits(timeouts.user, MIN_USER_TIMEOUT, MAX_USER_TIMEOUT) {
         let problem = "expected 1 ms to 24 days, as the kernel takes it, or `off`";
         return Err(ConfigError::new("timeouts.user", problem));
     }
@@ -69,9 +69,9 @@ pub(crate) fn check_common(
 /// Refuses a number of threads that makes no sense.
 pub(crate) fn check_workers(workers: Option<usize>) -> Result<(), ConfigError> {
     /// Most workers: more than the cores of any intended machine.
-    const MOST_WORKERS: usize = 1024;
-    if workers.is_some_and(|count| !(1..=MOST_WORKERS).contains(&count)) {
-        return Err(ConfigError::new("workers", format!("expected 1 to {MOST_WORKERS} threads")));
+    const MAX_WORKERS: usize = 1024;
+    if workers.is_some_and(|count| !(1..=MAX_WORKERS).contains(&count)) {
+        return Err(ConfigError::new("workers", format!("expected 1 to {MAX_WORKERS} threads")));
     }
     Ok(())
 }

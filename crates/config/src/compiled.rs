@@ -143,7 +143,7 @@ fn set_learned(table: &mut Table, most: Option<Segments>) {
         && !table.contains_key("jumpstart")
     {
         let mut learn = Table::new();
-        learn.insert("c_max".to_owned(), i64::from(most.as_u32().min(MOST_LEARNED)).into());
+        learn.insert("c_max".to_owned(), i64::from(most.as_u32().min(MAX_LEARNED)).into());
         let mut jumpstart = Table::new();
         jumpstart.insert("learn".to_owned(), Value::Table(learn));
         table.insert("jumpstart".to_owned(), Value::Table(jumpstart));
@@ -151,7 +151,7 @@ fn set_learned(table: &mut Table, most: Option<Segments>) {
 }
 
 /// Largest window that a learner accepts (docs/reference/jumpstart.md).
-const MOST_LEARNED: u32 = 65_535;
+const MAX_LEARNED: u32 = 65_535;
 
 /// Returns leg profiles in the form of a configuration.
 fn legs(legs: &ProcessLegs) -> Result<Table, ConfigError> {

@@ -11,7 +11,7 @@ use tradewind_units::{FlowId, address};
 use crate::checks::range_problem;
 
 /// Most ports of one forward. Chosen: each takes descriptors in every worker.
-const MOST_PORTS: usize = 1000;
+const MAX_PORTS: usize = 1000;
 
 const LISTEN_EXPECTED: &str =
     "IP:PORT such as `127.0.0.1:8000`, or several ports such as `127.0.0.1:8000-8010`";
@@ -104,8 +104,8 @@ impl TryFrom<Text> for Section {
                 "`listen` has {count} ports and `to` has {goals}; expected as many, or one in `to`"
             ));
         }
-        if count > MOST_PORTS {
-            return Err(format!("`listen` has {count} ports; expected at most {MOST_PORTS}"));
+        if count > MAX_PORTS {
+            return Err(format!("`listen` has {count} ports; expected at most {MAX_PORTS}"));
         }
         let forwards = listen.ports.enumerate().map(|(index, port)| {
             let goal = if goals == 1 { 0 } else { index };

@@ -56,7 +56,7 @@ pub enum Scope {
 
 /// Least receive buffer. Chosen: what Linux's default ones take; a smaller one would be ignored
 /// silently.
-const LEAST_RECEIVE_BUFFER: Bytes = Bytes::new(64 * 1024);
+const MIN_RECEIVE_BUFFER: Bytes = Bytes::new(64 * 1024);
 /// The connections to observe.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -175,8 +175,8 @@ impl JumpstartConfig {
         }
         check_exposed(self.metrics, self.metrics_expose)?;
         let buffer = self.act.receive_buffer;
-        if let Some(bytes) = buffer.filter(|bytes| *bytes < LEAST_RECEIVE_BUFFER) {
-            let least = LEAST_RECEIVE_BUFFER.as_u64() / 1024;
+        if let Some(bytes) = buffer.filter(|bytes| *bytes < MIN_RECEIVE_BUFFER) {
+            let least = MIN_RECEIVE_BUFFER.as_u64() / 1024;
             let problem =
                 format!("expected at least {least} KiB, which Linux takes by itself, not {bytes}");
             return refused("act.receive_buffer", problem);

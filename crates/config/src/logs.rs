@@ -113,25 +113,25 @@ impl AccessLogConfig {
     /// Refuses inconsistent keys.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         /// A shorter file would be rotated every few sessions.
-        const LEAST: Bytes = Bytes::new(10_000);
+        const MIN: Bytes = Bytes::new(10_000);
         /// Each rotation renames as many files as are retained.
-        const MOST_FILES: u32 = 1000;
+        const MAX_FILES: u32 = 1000;
         if let Some(at) = self.rotate_at {
             if !matches!(self.to, LogTarget::File(_)) {
                 let problem = format!("{} is no file; expected none", self.to);
                 return Err(ConfigError::new("access_log.rotate_at", problem));
             }
-            if at < LEAST {
+            if at < MIN {
                 return Err(ConfigError::new(
                     "access_log.rotate_at",
-                    format!("expected at least {LEAST}"),
+                    format!("expected at least {MIN}"),
                 ));
             }
         }
-        if !(1..=MOST_FILES).contains(&self.keep) {
+        if !(1..=MAX_FILES).contains(&self.keep) {
             return Err(ConfigError::new(
                 "access_log.keep",
-                format!("expected 1 to {MOST_FILES} files"),
+                format!("expected 1 to {MAX_FILES} files"),
             ));
         }
         Ok(())

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::ConfigError;
 
 /// Most bytes of a name or a password, the maximum of RFC 1929.
-const MOST_BYTES: usize = 255;
+const MAX_BYTES: usize = 255;
 /// Limits on the cost of a hash. Chosen: a few checks at a time are affordable.
-const MOST_MEMORY_KIB: u32 = 256 * 1024;
-const MOST_PASSES: u32 = 16;
-const MOST_LANES: u32 = 16;
+const MAX_MEMORY_KIB: u32 = 256 * 1024;
+const MAX_PASSES: u32 = 16;
+const MAX_LANES: u32 = 16;
 
 const EXPECTED: &str = "a hash as `tradewind password` makes it: `$argon2id$v=19$m=...`";
 
@@ -47,9 +47,9 @@ impl Hashed {
     }
 
     fn with(params: Params, password: &[u8], entropy: &[u8; 16]) -> Result<Self, String> {
-        if !(1..=MOST_BYTES).contains(&password.len()) {
+        if !(1..=MAX_BYTES).contains(&password.len()) {
             let length = password.len();
-            return Err(format!("a password of {length} bytes: expected 1 to {MOST_BYTES}"));
+            return Err(format!("a password of {length} bytes: expected 1 to {MAX_BYTES}"));
         }
         let argon = Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
         let salt = SaltString::encode_b64(entropy).map_err(|error| error.to_string())?;
@@ -87,12 +87,12 @@ impl FromStr for Hashed {
             return Err(refused());
         }
         let params = Params::try_from(&hash).map_err(|_| refused())?;
-        if params.m_cost() > MOST_MEMORY_KIB
-            || params.t_cost() > MOST_PASSES
-            || params.p_cost() > MOST_LANES
+        if params.m_cost() > MAX_MEMORY_KIB
+            || params.t_cost() > MAX_PASSES
+            || params.p_cost() > MAX_LANES
         {
             return Err(format!(
-                "the hash costs more than m={MOST_MEMORY_KIB}, t={MOST_PASSES}, p={MOST_LANES}; {}",
+                "the hash costs more than m={MAX_MEMORY_KIB}, t={MAX_PASSES}, p={MAX_LANES}; {}",
                 refused()
             ));
         }
@@ -126,8 +126,8 @@ pub(crate) fn check(users: &[User]) -> Result<(), ConfigError> {
     for (index, user) in users.iter().enumerate() {
         let key = format!("user[{index}].name");
         let is_sent = |c: char| c != ':' && !c.is_control();
-        if !(1..=MOST_BYTES).contains(&user.name.len()) || !user.name.chars().all(is_sent) {
-            let problem = format!("expected 1 to {MOST_BYTES} bytes without colon");
+        if !(1..=MAX_BYTES).contains(&user.name.len()) || !user.name.chars().all(is_sent) {
+            let problem = format!("expected 1 to {MAX_BYTES} bytes without colon");
             return Err(ConfigError::new(key, problem));
         }
         if !seen.insert(user.name.as_str()) {

@@ -42,7 +42,7 @@ pub fn costs(state: &State, now: Timestamp, days: u64) -> BTreeMap<TenantId, BTr
 
 /// The parts of what a day has cost beyond its tenants' costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct UnassignedCosts {
     /// Flows of no tenant.
     pub flows: Money,
     /// The part of machines that nobody's bytes used.
@@ -57,7 +57,7 @@ pub struct Rest {
     pub excess: Money,
 }
 
-impl Rest {
+impl UnassignedCosts {
     /// Returns the sum beyond the tenants' costs; none where these are too high.
     #[must_use]
     pub fn total(&self) -> Money {
@@ -74,7 +74,7 @@ pub fn rest(
     now: Timestamp,
     days: u64,
     costs: &BTreeMap<TenantId, BTreeMap<u64, Money>>,
-) -> BTreeMap<u64, Rest> {
+) -> BTreeMap<u64, UnassignedCosts> {
     let settled = |day: u64| -> Money {
         let all = state.tenants.values().flat_map(|tenant| &tenant.settled);
         all.filter(|settled| settled.day == day).map(|settled| settled.usd).sum()
@@ -90,7 +90,7 @@ pub fn rest(
         let metered = spent.map_or(Money::ZERO, Spent::total);
         let known = tenants + flows + machines + tests;
         let (unknown, excess) = (less(metered, known), less(known, metered));
-        (day, Rest { flows, machines, tests, unknown, excess })
+        (day, UnassignedCosts { flows, machines, tests, unknown, excess })
     };
     flow_costs::costs_of_all(state, now, days).into_iter().map(of_day).collect()
 }

@@ -13,17 +13,17 @@ use crate::record::Record;
 use crate::state::State;
 
 /// Most entries of one import. Chosen: a year of three hosts; larger files come in parts.
-pub const MOST_BILLED: usize = 1000;
+pub const MAX_BILLED: usize = 1000;
 /// The greatest sum of an entry, in dollars. Chosen: below what [`Money`] can be.
-const MOST_USD: f64 = 1e8;
+const MAX_USD: f64 = 1e8;
 /// Days after which an entry is refused. Chosen: the store keeps the money of as many.
 const OLDEST_DAYS: u64 = 400;
 
 /// Takes bills in, all of them or none. Entries of one day and host are added up, and replace what
 /// was imported for them before.
 pub(crate) fn import(draft: &mut Draft, all: &[Billed]) -> Result<Answer, Refusal> {
-    if all.is_empty() || all.len() > MOST_BILLED {
-        let expected = format!("billed: expected 1 to {MOST_BILLED} entries");
+    if all.is_empty() || all.len() > MAX_BILLED {
+        let expected = format!("billed: expected 1 to {MAX_BILLED} entries");
         return Err(Refusal::Invalid(expected));
     }
     let today = draft.now() / DAY_MS;
@@ -38,14 +38,14 @@ pub(crate) fn import(draft: &mut Draft, all: &[Billed]) -> Result<Answer, Refusa
         if !(oldest..=today).contains(&billed.day) {
             return invalid(format!("day {}: expected {oldest} to {today}", billed.day));
         }
-        if billed.usd.as_usd() > MOST_USD {
-            return invalid(format!("{}: expected {MOST_USD} dollars at most", billed.usd));
+        if billed.usd.as_usd() > MAX_USD {
+            return invalid(format!("{}: expected {MAX_USD} dollars at most", billed.usd));
         }
         let sum = sums.entry((billed.day, &billed.host)).or_default();
         *sum = *sum + billed.usd;
-        if sum.as_usd() > MOST_USD {
+        if sum.as_usd() > MAX_USD {
             let of = (&billed.host, billed.day);
-            return invalid(format!("{} on day {}: {MOST_USD} dollars at most in all", of.0, of.1));
+            return invalid(format!("{} on day {}: {MAX_USD} dollars at most in all", of.0, of.1));
         }
     }
     let total: Money = sums.values().copied().sum();

@@ -7,7 +7,7 @@ use tradewind_units::{Ratio, SiteId};
 use crate::packet_flow::{DayPackets, PacketCounts};
 
 /// The least packets that tell what a path loses. Chosen: one loss in a thousand is seen ten times.
-const LEAST_PACKETS: u64 = 10_000;
+const MIN_PACKETS: u64 = 10_000;
 /// The service whose packets all go over relays, as gateways name it.
 const FORWARDING: &str = "forwarding";
 /// Services whose packets go over the Internet, with or without copies over relays. `direct` is
@@ -38,7 +38,7 @@ impl PathPackets {
     /// Returns the share that was lost, if enough packets tell it.
     pub(crate) fn loss(self) -> Option<Ratio> {
         let share = self.lost as f64 / self.expected.max(1) as f64;
-        (self.expected >= LEAST_PACKETS).then(|| Ratio::new(share).ok()).flatten()
+        (self.expected >= MIN_PACKETS).then(|| Ratio::new(share).ok()).flatten()
     }
 }
 

@@ -34,7 +34,7 @@ pub use crate::bounds::{Bounds, SpendBound};
 
 /// Most bytes of a transfer that is timed. Chosen: ten times the largest that the controller asks
 /// for.
-const MOST_SIZE: u32 = 1_000_000;
+const MAX_SIZE: u32 = 1_000_000;
 /// The name of the file that holds the host's own identity, which no document may write.
 pub const DATA_KEY: &str = "data.key";
 
@@ -77,7 +77,7 @@ fn default_initial_window() -> u32 {
 /// The way in which a document exceeds a ceiling, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("process `{process}`: {problem}")]
-pub struct Beyond {
+pub struct CeilingViolation {
     /// The process.
     pub process: String,
     /// The key that is not allowed, and what would be.
@@ -86,9 +86,9 @@ pub struct Beyond {
 
 /// Most handshakes, and most connections and milliseconds of a rate test, of one probe. Chosen:
 /// several times what a controller asks for.
-const MOST_SAMPLES: u32 = 1000;
-const MOST_CONNECTIONS: u32 = 64;
-const MOST_DURATION_MS: u64 = 60_000;
+const MAX_SAMPLES: u32 = 1000;
+const MAX_CONNECTIONS: u32 = 64;
+const MAX_DURATION_MS: u64 = 60_000;
 
 /// Public addresses: all of the Internet, mail (port 25) aside, since that is what a stolen relay
 /// would be used for first. A rule of all addresses covers no private network.
@@ -126,12 +126,12 @@ impl Ceiling {
     ///
     /// # Errors
     /// The first way in which it does not, or a configuration that cannot be read.
-    pub fn allows(&self, document: &Document) -> Result<(), Beyond> {
+    pub fn allows(&self, document: &Document) -> Result<(), CeilingViolation> {
         let names: BTreeSet<&str> = document.processes.iter().map(|p| p.name.as_str()).collect();
         let configurations = document.processes.iter().map(|p| format!("{}.toml", p.name));
         let mut files: BTreeSet<String> = configurations.collect();
         for process in &document.processes {
-            let beyond = |problem| Beyond { process: process.name.clone(), problem };
+            let beyond = |problem| CeilingViolation { process: process.name.clone(), problem };
             self.check_process(process).map_err(beyond)?;
             for file in process.files.keys() {
                 if !files.insert(file.clone()) {
@@ -142,7 +142,7 @@ impl Ceiling {
         if names.len() < document.processes.len() {
             let problem = "there are two of one name".to_owned();
             let process = document.processes.first().map(|p| p.name.clone()).unwrap_or_default();
-            return Err(Beyond { process, problem });
+            return Err(CeilingViolation { process, problem });
         }
         Ok(())
     }
@@ -164,20 +164,20 @@ impl Ceiling {
             return Err(format!("probe of {target}: it is beyond the ceiling's {limits}"));
         }
         match probe.kind {
-            ProbeKind::Rtt { samples, .. } if samples > MOST_SAMPLES => {
-                Err(format!("probe of {target}: {samples} handshakes; at most {MOST_SAMPLES}"))
+            ProbeKind::Rtt { samples, .. } if samples > MAX_SAMPLES => {
+                Err(format!("probe of {target}: {samples} handshakes; at most {MAX_SAMPLES}"))
             }
-            ProbeKind::Rtt { interval_ms, .. } if interval_ms > MOST_DURATION_MS => {
+            ProbeKind::Rtt { interval_ms, .. } if interval_ms > MAX_DURATION_MS => {
                 Err(format!("probe of {target}: {interval_ms} ms between handshakes"))
             }
-            ProbeKind::Rate { connections, .. } if connections > MOST_CONNECTIONS => Err(format!(
-                "probe of {target}: {connections} connections; at most {MOST_CONNECTIONS}"
+            ProbeKind::Rate { connections, .. } if connections > MAX_CONNECTIONS => Err(format!(
+                "probe of {target}: {connections} connections; at most {MAX_CONNECTIONS}"
             )),
-            ProbeKind::Rate { duration_ms, .. } if duration_ms > MOST_DURATION_MS => {
-                Err(format!("probe of {target}: {duration_ms} ms; at most {MOST_DURATION_MS}"))
+            ProbeKind::Rate { duration_ms, .. } if duration_ms > MAX_DURATION_MS => {
+                Err(format!("probe of {target}: {duration_ms} ms; at most {MAX_DURATION_MS}"))
             }
-            ProbeKind::Transfers { sizes } if sizes.iter().any(|size| *size > MOST_SIZE) => {
-                Err(format!("probe of {target}: transfers of at most {MOST_SIZE} bytes"))
+            ProbeKind::Transfers { sizes } if sizes.iter().any(|size| *size > MAX_SIZE) => {
+                Err(format!("probe of {target}: transfers of at most {MAX_SIZE} bytes"))
             }
             ProbeKind::Rtt { .. } | ProbeKind::Rate { .. } | ProbeKind::Transfers { .. } => Ok(()),
         }
@@ -432,12 +432,12 @@ fn check_within(
 }
 
 /// Most bytes of a name. Chosen: far below what file systems take.
-const MOST_NAME_BYTES: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Refuses a process's name that is more than a word.
 fn check_name(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if name.is_empty() || name.len() > MOST_NAME_BYTES || !name.bytes().all(is_good) {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_good) {
         return Err("its name: expected letters, digits and `-`".to_owned());
     }
     Ok(())
@@ -447,7 +447,7 @@ fn check_name(name: &str) -> Result<(), String> {
 fn check_file_name(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_plain = !name.is_empty()
-        && name.len() <= MOST_NAME_BYTES
+        && name.len() <= MAX_NAME_BYTES
         && name.bytes().all(is_good)
         && !name.starts_with('.');
     let of_agent = [DATA_KEY, SESSIONS_SOCKET, STARTER_SOCKET, LEARNERS_FOLDER];

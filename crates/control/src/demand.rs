@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_units::Bytes;
 
 /// Least history of a forecast, in days. Chosen: each day of the week was there once.
-pub const LEAST_DAYS: usize = 7;
+pub const MIN_DAYS: usize = 7;
 
 /// The volume that a flow is expected to carry in a day.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct Demand {
     /// The volume that plans are made for.
     pub per_day: Bytes,
     /// The origin of that volume.
-    pub basis: Basis,
+    pub basis: VolumeSource,
     /// The volume that is declared.
     pub declared: Bytes,
     /// The forecast, whether or not it counts; absent: the history is too short.
@@ -23,7 +23,7 @@ pub struct Demand {
 /// The origin of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Basis {
+pub enum VolumeSource {
     /// The declaration of the flow.
     Declared,
     /// The forecast.
@@ -60,7 +60,7 @@ impl Demand {
     pub fn in_words(&self) -> String {
         let declared = self.declared;
         let Some(forecast) = &self.forecast else {
-            return format!("declared {declared} a day; no forecast before {LEAST_DAYS} days");
+            return format!("declared {declared} a day; no forecast before {MIN_DAYS} days");
         };
         let percent = |ratio: Option<f64>| {
             ratio.map_or("of all, as nothing came".to_owned(), |ratio| {
@@ -68,8 +68,8 @@ impl Demand {
             })
         };
         let used = match self.basis {
-            Basis::Declared => "declaration",
-            Basis::Forecast => "forecast",
+            VolumeSource::Declared => "declaration",
+            VolumeSource::Forecast => "forecast",
         };
         format!(
             "declared {declared} a day (error {}), forecast {} a day from {} days (error {}): the \

@@ -15,9 +15,9 @@ use crate::relayed;
 use crate::terms::Terms;
 
 /// Longest that an invite may last. Chosen: a month, the longest that an order of machines takes.
-const LONGEST_INVITE: Duration = Duration::from_secs(31 * 86_400);
+const MAX_INVITE: Duration = Duration::from_secs(31 * 86_400);
 /// Most bytes of a site's name in a host's: the number after it fits into a name of 64.
-const MOST_SITE_BYTES: usize = 56;
+const MAX_SITE_BYTES: usize = 56;
 
 /// Makes an invite; the controller's address and identity are `by`.
 pub(crate) fn invite(
@@ -28,7 +28,7 @@ pub(crate) fn invite(
     entropy: [u8; 32],
 ) -> Result<Invite, Refusal> {
     check_role(&draft.state.settings.terms, role)?;
-    if ttl.is_zero() || ttl > LONGEST_INVITE {
+    if ttl.is_zero() || ttl > MAX_INVITE {
         return Err(Refusal::Invalid("an invite lasts up to 31 days".to_owned()));
     }
     let mut bytes = [0; 16];
@@ -138,7 +138,7 @@ fn known_or_new(
 
 /// Returns the name of a new host: its site's and the first free number.
 fn new_name(draft: &Draft, site: &SiteId) -> HostId {
-    let site = &site.as_str()[..site.as_str().len().min(MOST_SITE_BYTES)];
+    let site = &site.as_str()[..site.as_str().len().min(MAX_SITE_BYTES)];
     let name = |number: u64| HostId::new(format!("{site}-{number}"));
     let is_free = |name: &HostId| !draft.state.hosts.contains_key(name);
     let mut names = (1..=u64::MAX).filter_map(|number| name(number).ok());

@@ -21,7 +21,7 @@ use crate::state::{SEEN_WITHIN, State};
 use crate::{forecast, gain, knowledge, prices, staleness, take_back, tenants};
 
 /// Most other paths of an answer. Chosen: they fit on a screen.
-const MOST_OTHERS: usize = 5;
+const MAX_OTHERS: usize = 5;
 
 /// The explanation of a flow's path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -263,9 +263,9 @@ impl<'a> View<'a> {
             a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal)
         });
         let unmeasured = self.unmeasured();
-        measured.truncate(MOST_OTHERS - unmeasured.len().min(1));
+        measured.truncate(MAX_OTHERS - unmeasured.len().min(1));
         measured.extend(unmeasured);
-        measured.truncate(MOST_OTHERS);
+        measured.truncate(MAX_OTHERS);
         measured
     }
 
@@ -545,7 +545,7 @@ mod tests {
             (&explained.others[0].hosts[..], explained.others[0].reason),
             (&[][..], Reason::Slower)
         );
-        assert!(explained.others.len() <= MOST_OTHERS);
+        assert!(explained.others.len() <= MAX_OTHERS);
         let unknown = bench.controller.explain(bench.time(), &flow("b", 8).id).unwrap_err();
         assert!(matches!(unknown, Refusal::NotFound(_)));
     }

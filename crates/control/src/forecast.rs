@@ -8,7 +8,7 @@
 use tradewind_plan::forecast::next_value;
 use tradewind_units::Bytes;
 
-use crate::demand::{Basis, Demand, Forecast, LEAST_DAYS};
+use crate::demand::{Demand, Forecast, MIN_DAYS, VolumeSource};
 use crate::draft::HOUR_MS;
 use crate::history::History;
 use crate::record::{FlowRecord, HourUsage};
@@ -17,7 +17,7 @@ use crate::usage::HOURS;
 
 /// Least volume of a day that plans are made for, as they know no empty flow. Chosen: it uses
 /// nothing up.
-const LEAST_VOLUME: Bytes = Bytes::new(1_000_000);
+const MIN_VOLUME: Bytes = Bytes::new(1_000_000);
 
 /// Returns the volume that a flow is expected to carry in a day.
 #[must_use]
@@ -30,9 +30,9 @@ pub fn demand(state: &State, now_unix_ms: u64, flow: &FlowRecord) -> Demand {
     });
     let (per_day, basis) = match &forecast {
         Some(forecast) if forecast.is_better => {
-            (forecast.per_day.max(LEAST_VOLUME), Basis::Forecast)
+            (forecast.per_day.max(MIN_VOLUME), VolumeSource::Forecast)
         }
-        _ => (declared, Basis::Declared),
+        _ => (declared, VolumeSource::Declared),
     };
     Demand { per_day, basis, declared, forecast }
 }
@@ -57,7 +57,7 @@ fn days(history: &History, now: u64) -> Vec<HourUsage> {
 
 /// Forecasts the day after these; `None` if they are too few.
 fn forecast(days: &[HourUsage], declared: Bytes) -> Option<Forecast> {
-    if days.len() < LEAST_DAYS {
+    if days.len() < MIN_DAYS {
         return None;
     }
     let series =
@@ -141,11 +141,11 @@ mod tests {
         let mut bench = Bench::in_service();
         assert_eq!(demand(&bench).in_words(), "declared 20 GB a day; no forecast before 7 days");
         carried(&mut bench, &[GB; 7 * 24 - 1]);
-        assert_eq!((demand(&bench).basis, demand(&bench).forecast), (Basis::Declared, None));
+        assert_eq!((demand(&bench).basis, demand(&bench).forecast), (VolumeSource::Declared, None));
         bench.now += HOUR_MS;
         carried(&mut bench, &[GB; 7 * 24]);
         let demand = demand(&bench);
-        assert_eq!((demand.basis, demand.per_day), (Basis::Forecast, Bytes::new(24 * GB)));
+        assert_eq!((demand.basis, demand.per_day), (VolumeSource::Forecast, Bytes::new(24 * GB)));
         let forecast = demand.forecast.as_ref().unwrap();
         assert_eq!((forecast.sessions, forecast.concurrent), (72, 2));
         assert_eq!((forecast.days, forecast.tested_days), (7, 4));
@@ -166,7 +166,7 @@ mod tests {
         let demand = demand(&bench);
         let forecast = demand.forecast.as_ref().unwrap();
         assert!(forecast.error_ratio > forecast.declared_error_ratio, "{forecast:?}");
-        assert_eq!((demand.basis, demand.per_day), (Basis::Declared, Bytes::new(20 * GB)));
+        assert_eq!((demand.basis, demand.per_day), (VolumeSource::Declared, Bytes::new(20 * GB)));
         assert!(demand.in_words().ends_with("the declaration is used"));
     }
 
@@ -190,7 +190,7 @@ mod tests {
         carried(&mut bench, &[GB; 10 * 24]);
         bench.now += 15 * 24 * HOUR_MS;
         let demand = demand(&bench);
-        assert_eq!((demand.basis, demand.per_day), (Basis::Forecast, LEAST_VOLUME));
+        assert_eq!((demand.basis, demand.per_day), (VolumeSource::Forecast, MIN_VOLUME));
         assert!(
             demand.in_words().contains("(error of all, as nothing came)"),
             "{}",
@@ -217,7 +217,7 @@ mod tests {
         bench.plan();
         assert_eq!(stale(&bench), "");
         let plan = bench.state().newest_plan().unwrap().clone();
-        assert_eq!(plan.demands[&flow("a", 7).id].basis, Basis::Forecast);
+        assert_eq!(plan.demands[&flow("a", 7).id].basis, VolumeSource::Forecast);
         assert!(plan.rests_on.iter().any(|line| line.starts_with("flow a: declared 20 GB a day")));
         let explained = bench.controller.explain(bench.time(), &flow("a", 7).id).unwrap();
         assert_eq!(explained.demand, plan.demands[&flow("a", 7).id]);
@@ -258,7 +258,7 @@ mod tests {
             };
             let history: Vec<HourUsage> = days.iter().enumerate().map(usage).collect();
             let Some(forecast) = super::forecast(&history, Bytes::new(declared * GB)) else {
-                prop_assert!(days.len() < LEAST_DAYS);
+                prop_assert!(days.len() < MIN_DAYS);
                 return Ok(());
             };
             // Told again, day by day, from what was known before each.

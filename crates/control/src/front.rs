@@ -15,7 +15,7 @@ const SHARES: [f64; 8] = [0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 0.75, 1.0];
 
 /// Most plans that the front of one problem takes: one for each share, the present budget and the
 /// unlimited one.
-pub const MOST_PLANS: u32 = SHARES.len() as u32 + 2;
+pub const MAX_PLANS: u32 = SHARES.len() as u32 + 2;
 
 /// The plan of one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -97,7 +97,7 @@ mod tests {
         let bench = Bench::in_service();
         let problem = bench.controller.problem(bench.time()).unwrap();
         let points = points(problem, usd(20.0), by_two_proxy, of_streams).unwrap();
-        assert!(points.len() <= MOST_PLANS as usize);
+        assert!(points.len() <= MAX_PLANS as usize);
         let (first, last) = (&points[0], &points[points.len() - 1]);
         assert_eq!((first.budget_usd_per_day, first.worth.relays), (Money::ZERO, 0));
         assert_eq!((first.worth.usd_per_day, first.worth.seconds_saved), (Money::ZERO, 0.0));

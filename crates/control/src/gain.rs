@@ -27,7 +27,7 @@ use crate::state::State;
 
 /// Least sessions of each arm in a size class that is compared. Chosen: with fewer, one that was
 /// delayed decides.
-pub const LEAST_SESSIONS: u64 = 5;
+pub const MIN_SESSIONS: u64 = 5;
 
 /// A figure with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -323,7 +323,7 @@ impl Arms {
     fn compared(&self) -> Vec<Compared> {
         let compare = |(&(arm, class), overlay): (&(Arm, u8), &Sample)| {
             let control = self.0.get(&(Arm::Control, class)).filter(|_| arm == Arm::Overlay)?;
-            let has_enough = |sample: &Sample| sample.sessions >= LEAST_SESSIONS;
+            let has_enough = |sample: &Sample| sample.sessions >= MIN_SESSIONS;
             (has_enough(overlay) && has_enough(control))
                 .then(|| Compared::new(class, overlay, control))
         };

@@ -8,7 +8,7 @@ use tradewind_units::{Bandwidth, Duration, Ratio, SiteId, UnitError, time};
 
 use crate::draft::{Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
-use crate::imported::{Imported, ImportedRate, ImportedRtt, MOST_IMPORTED};
+use crate::imported::{Imported, ImportedRate, ImportedRtt, MAX_IMPORTED};
 use crate::record::{RateTest, Record};
 use crate::schedule;
 use crate::state::State;
@@ -16,12 +16,12 @@ use crate::state::State;
 /// Longest time in the future that is taken for another clock's error. Chosen.
 const CLOCK_ERROR: Duration = Duration::from_secs(300);
 /// Most places that a refusal names. Chosen: a line.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Takes measurements in: all of them or none.
 pub(crate) fn import(draft: &mut Draft, all: &[Imported]) -> Result<Answer, Refusal> {
-    if all.is_empty() || all.len() > MOST_IMPORTED {
-        let problem = format!("{} measurements: expected 1 to {MOST_IMPORTED}", all.len());
+    if all.is_empty() || all.len() > MAX_IMPORTED {
+        let problem = format!("{} measurements: expected 1 to {MAX_IMPORTED}", all.len());
         return Err(Refusal::Invalid(problem));
     }
     let places = places(&draft.state);
@@ -52,8 +52,8 @@ fn check_ends(one: &Imported, places: &BTreeSet<SiteId>) -> Result<(), String> {
     let Some(unknown) = [&one.from, &one.to].into_iter().find(|end| !places.contains(*end)) else {
         return Ok(());
     };
-    let known: Vec<&str> = places.iter().map(SiteId::as_str).take(MOST_NAMED).collect();
-    let (known, more) = (known.join(", "), if places.len() > MOST_NAMED { ", ..." } else { "" });
+    let known: Vec<&str> = places.iter().map(SiteId::as_str).take(MAX_NAMED).collect();
+    let (known, more) = (known.join(", "), if places.len() > MAX_NAMED { ", ..." } else { "" });
     Err(format!("`{unknown}`: expected the place of a host or an end of a flow ({known}{more})"))
 }
 
@@ -235,7 +235,7 @@ mod tests {
             assert!(refused.contains(expected), "{expected}: {refused}");
             assert_eq!(bench.state().measurements, before);
         }
-        let many = vec![direct(now); MOST_IMPORTED + 1];
+        let many = vec![direct(now); MAX_IMPORTED + 1];
         assert!(matches!(bench.refusal(Event::Import(many)), Refusal::Invalid(_)));
         assert!(matches!(bench.refusal(Event::Import(Vec::new())), Refusal::Invalid(_)));
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_units::{HostId, Money, SiteId};
 
 /// Most measurements of one import. Chosen: a few hundred kilobytes; larger files come in parts.
-pub const MOST_IMPORTED: usize = 1000;
+pub const MAX_IMPORTED: usize = 1000;
 
 /// The bill of a host for one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

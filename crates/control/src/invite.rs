@@ -18,7 +18,7 @@ use crate::record::Role;
 /// The prefix of an invite's text; the number is the version of its format.
 const PREFIX: &str = "twinvite1_";
 /// Most bytes of an invite's text. Chosen: several times what one takes.
-const MOST_BYTES: usize = 2048;
+const MAX_BYTES: usize = 2048;
 
 /// An invite, as the host's owner gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl FromStr for Invite {
 
     fn from_str(text: &str) -> Result<Self, InviteError> {
         let text = text.trim();
-        let body = text.strip_prefix(PREFIX).filter(|_| text.len() <= MOST_BYTES);
+        let body = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX_BYTES);
         let json = Base64UrlUnpadded::decode_vec(body.ok_or(InviteError)?);
         serde_json::from_slice(&json.map_err(|_| InviteError)?).map_err(|_| InviteError)
     }

@@ -11,7 +11,7 @@ pub use crate::event::JointPlan;
 use crate::draft::unix_ms;
 use crate::event::Refusal;
 use crate::packet_flow::PlannedPackets;
-use crate::packets::{self, Able, carries_packets};
+use crate::packets::{self, PacketRelays, carries_packets};
 use crate::planning;
 use crate::prices;
 use crate::record::{Host, PlanRecord};
@@ -39,7 +39,7 @@ impl JointPlan {
         let mut packets = PlannedPackets::default();
         if !state.packet_flows.is_empty() {
             let hosts = state.relay_hosts(now).filter(|host| is_used(host));
-            let able = Able::beside(state, &streams, &assignment.hosts, hosts);
+            let able = PacketRelays::beside(state, &streams, &assignment.hosts, hosts);
             packets = packets::plan(state, now, inputs, &able);
             assignment.free.retain(|host| is_used(host));
             assignment.add_packets(&packets.plan)?;

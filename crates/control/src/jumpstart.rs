@@ -16,7 +16,7 @@ use tradewind_units::{HostId, SiteId, Timestamp};
 
 use crate::draft::{DAY_MS, unix_ms};
 use crate::event::{JumpstartRequest, Refusal};
-use crate::gain::{Compared, Estimate, LEAST_SESSIONS, Sample, speedup};
+use crate::gain::{Compared, Estimate, MIN_SESSIONS, Sample, speedup};
 use crate::learner::{JumpArm, JumpTally, LearnedWindow, LearnerReport, WindowCount};
 use crate::message::{LEARNS, learner_socket};
 use crate::record::{Host, Role};
@@ -24,7 +24,7 @@ use crate::settings::{JumpstartSettings, Settings};
 use crate::state::State;
 
 /// The greatest control share. Chosen: as of sessions.
-const MOST_CONTROL: f64 = 0.5;
+const MAX_CONTROL: f64 = 0.5;
 /// The windows that `window_max` may have: from the learner's least one on, to its largest.
 const WINDOWS: std::ops::RangeInclusive<u32> = 10..=65_535;
 
@@ -47,7 +47,7 @@ pub(crate) fn changed(
         return Err(Refusal::NotFound(format!("no host at site or region `{site}`")));
     }
     let invalid = |problem: String| Err(Refusal::Invalid(problem));
-    if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
+    if control_share.is_some_and(|share| share.as_f64() > MAX_CONTROL) {
         return invalid("jump-start's control arm is at most half of all connections".to_owned());
     }
     if let Some(window) = window_max.filter(|window| !WINDOWS.contains(&window.as_u32())) {
@@ -208,7 +208,7 @@ fn compare(tallies: &[JumpTally]) -> ArmsView {
     };
     let compared = |jumped: &JumpTally| {
         let control = sums.get(&(JumpArm::Control, jumped.size_class))?;
-        let has_enough = |tally: &JumpTally| tally.connections >= LEAST_SESSIONS;
+        let has_enough = |tally: &JumpTally| tally.connections >= MIN_SESSIONS;
         (has_enough(jumped) && has_enough(control))
             .then(|| Compared::new(jumped.size_class, &sample(jumped), &sample(control)))
     };

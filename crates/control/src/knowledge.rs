@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_model::Leg;
 use tradewind_model::leg::{DEFAULT_WINDOW, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::measurement::LegMeasurement;
-use tradewind_plan::{Legs, Place};
+use tradewind_plan::{LegEnd, Legs};
 use tradewind_units::{Bandwidth, Bytes, Duration, RegionId, SiteId};
 
 use crate::state::State;
 
 /// Most relays on a path [CP V].
-pub(crate) const MOST_RELAYS: usize = 2;
+pub(crate) const MAX_RELAYS: usize = 2;
 /// The share by which a figure must differ from the one that the plan used, beside its own spread.
 /// Chosen: below it, no path that is worth its price changes.
 pub(crate) const CHANGED_BY: f64 = 0.2;
@@ -142,9 +142,9 @@ impl<'a> Knowledge<'a> {
         knowledge
     }
 
-    fn place(&self, name: &SiteId) -> Place {
+    fn place(&self, name: &SiteId) -> LegEnd {
         let region = self.regions.get(name);
-        region.map_or_else(|| Place::Site(name.clone()), |id| Place::Relay((*id).clone()))
+        region.map_or_else(|| LegEnd::Site(name.clone()), |id| LegEnd::Relay((*id).clone()))
     }
 
     fn is_site(&self, name: &SiteId) -> bool {
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    fn rate(legs: &Legs, from: Place, to: Place) -> f64 {
+    fn rate(legs: &Legs, from: LegEnd, to: LegEnd) -> f64 {
         legs[&(from, to)].rate().as_mbps()
     }
 
@@ -230,8 +230,8 @@ mod tests {
     fn measured_rates_cap_and_others_are_estimated_by_window_over_rtt() {
         let region = RegionId::new("gcp:europe-north1").unwrap();
         let (site, relay) =
-            (Place::Site(SiteId::new("office").unwrap()), Place::Relay(region.clone()));
-        let far = Place::Site(SiteId::new("far").unwrap());
+            (LegEnd::Site(SiteId::new("office").unwrap()), LegEnd::Relay(region.clone()));
+        let far = LegEnd::Site(SiteId::new("far").unwrap());
         let known = [
             measured("office", "gcp:europe-north1", 23, None),
             measured("gcp:europe-north1", "far", 100, None),
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn window_is_no_smaller_than_any_test_has_filled() {
         let region = RegionId::new("gcp:europe-north1").unwrap();
-        let [office, far] = ["office", "far"].map(|id| Place::Site(SiteId::new(id).unwrap()));
+        let [office, far] = ["office", "far"].map(|id| LegEnd::Site(SiteId::new(id).unwrap()));
         let mut known = [
             measured("gcp:europe-north1", "far", 11, Some(960.0)),
             measured("office", "far", 276, Some(82.0)),

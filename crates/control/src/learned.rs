@@ -23,21 +23,21 @@ use crate::message::{LearnedHour, SessionBatch};
 use crate::operator;
 use crate::proxies::{LearnedFlow, Proxies};
 use crate::record::{FlowRecord, Host, HourUsage, Record, Role};
-use crate::sessions::{LONGEST_SECONDS, MOST_BYTES, MOST_COUNT, MOST_SESSIONS};
+use crate::sessions::{MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_SESSIONS};
 use crate::state::{DAYS_IN_MEMORY, State};
 use crate::{documents, usage};
 
 /// Most learned destinations of a site. With more, those with the fewest bytes are forgotten.
 /// Chosen: far more than are worth a flow.
-pub const MOST_OF_SITE: usize = 256;
+pub const MAX_OF_SITE: usize = 256;
 /// Most learned hours of one batch; further ones are ignored. Chosen: as many as agents send.
-const MOST_OF_BATCH: usize = 4096;
+const MAX_OF_BATCH: usize = 4096;
 /// Days whose mean is the volume of a learned flow. Chosen: each day of the week once.
 const MEAN_DAYS: u64 = 7;
 /// Time between two looks for flows to adopt. Chosen: a flow is adopted within minutes.
 const ADOPT_EVERY_MS: u64 = 60_000;
 /// Most rules of destinations of a gateway's proxies. Chosen: a screen.
-const MOST_RULES: usize = 64;
+const MAX_RULES: usize = 64;
 
 /// A destination that programs reach through a gateway's proxies, and that no flow has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -121,7 +121,7 @@ pub(crate) fn take(
     };
     let declared = declared(state, site);
     let mut told: BTreeMap<FlowId, (&Destination, Vec<&LearnedHour>)> = BTreeMap::new();
-    let possible = batch.learned.iter().take(MOST_OF_BATCH).filter(|hour| is_possible(hour));
+    let possible = batch.learned.iter().take(MAX_OF_BATCH).filter(|hour| is_possible(hour));
     let allowed = possible.filter(|hour| proxies.reach(&hour.to));
     for hour in allowed.filter(|hour| !declared.contains_key(&hour.to)) {
         let id = name_of(site, &hour.to);
@@ -172,7 +172,7 @@ pub(crate) fn of_flows(
         return of_flows;
     };
     let declared = declared(state, site);
-    let possible = batch.learned.iter().take(MOST_OF_BATCH).filter(|hour| is_possible(hour));
+    let possible = batch.learned.iter().take(MAX_OF_BATCH).filter(|hour| is_possible(hour));
     for hour in possible.filter(|hour| proxies.reach(&hour.to)) {
         if let Some(flow) = declared.get(&hour.to) {
             of_flows.entry((*flow).clone()).or_default().push(hour.usage());
@@ -183,11 +183,11 @@ pub(crate) fn of_flows(
 
 impl LearnedFlow {
     fn add(&mut self, hour: &LearnedHour) {
-        let sum = |known: u64, more: u64| known.saturating_add(more).min(MOST_COUNT);
+        let sum = |known: u64, more: u64| known.saturating_add(more).min(MAX_COUNT);
         self.sessions = sum(self.sessions, hour.sessions);
         self.failed = sum(self.failed, hour.failed).min(self.sessions);
         self.bytes = sum(self.bytes, hour.bytes);
-        self.seconds = (self.seconds + hour.seconds).min(MOST_COUNT as f64);
+        self.seconds = (self.seconds + hour.seconds).min(MAX_COUNT as f64);
     }
 }
 
@@ -202,7 +202,7 @@ impl LearnedHour {
 fn forget(known: &mut BTreeMap<FlowId, LearnedFlow>, now: u64) {
     let oldest = now.saturating_sub(DAYS_IN_MEMORY as u64 * DAY_MS);
     known.retain(|_, flow| flow.last_unix_ms >= oldest);
-    let Some(more) = known.len().checked_sub(MOST_OF_SITE).filter(|more| *more > 0) else { return };
+    let Some(more) = known.len().checked_sub(MAX_OF_SITE).filter(|more| *more > 0) else { return };
     let mut least: Vec<_> =
         known.values().map(|flow| (flow.bytes, flow.last_unix_ms, flow.id.clone())).collect();
     least.sort_unstable();
@@ -215,10 +215,10 @@ fn is_possible(hour: &LearnedHour) -> bool {
     let ended = sessions.saturating_sub(failed);
     sessions > 0
         && failed <= sessions
-        && sessions <= MOST_SESSIONS
-        && bytes <= MOST_BYTES
+        && sessions <= MAX_SESSIONS
+        && bytes <= MAX_BYTES
         // False for NaN.
-        && (0.0..=LONGEST_SECONDS * ended as f64).contains(&seconds)
+        && (0.0..=MAX_SECONDS * ended as f64).contains(&seconds)
 }
 
 /// Returns the name of a learned flow: its site, host and port, cut and ended by a hash where that
@@ -257,8 +257,8 @@ pub(crate) fn set_proxies(draft: &mut Draft, proxies: &Proxies) -> Result<Answer
     if proxies.adopt_above == Some(Bytes::ZERO) {
         return invalid("adopt_above: expected a volume above zero".to_owned());
     }
-    if proxies.destinations.len() > MOST_RULES {
-        return invalid(format!("expected at most {MOST_RULES} destinations"));
+    if proxies.destinations.len() > MAX_RULES {
+        return invalid(format!("expected at most {MAX_RULES} destinations"));
     }
     if let Some((_, outside)) = proxies.addresses().find(|(_, at)| !at.ip().is_loopback()) {
         return invalid(format!("{outside} is no loopback address: any host could use them"));
@@ -615,10 +615,10 @@ mod tests {
             tell(&mut bench, number, hours);
         }
         let known = &bench.state().learned[&site()];
-        assert_eq!(known.len(), MOST_OF_SITE);
+        assert_eq!(known.len(), MAX_OF_SITE);
         assert!(known.contains_key(&FlowId::new("office:198.41.0.7:443").unwrap()));
         assert!(!known.contains_key(&FlowId::new("office:n0.example.com:2").unwrap()));
-        assert_eq!(bench.state().usage.len(), MOST_OF_SITE, "usage goes with its flow");
+        assert_eq!(bench.state().usage.len(), MAX_OF_SITE, "usage goes with its flow");
         bench.now += 32 * DAY_MS;
         let one = hour(&bench, "198.41.0.9:443", 1);
         tell(&mut bench, 6, vec![one]);

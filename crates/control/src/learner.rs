@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_units::HostId;
 
 /// Most destinations of one report. Chosen: a page, and some 10 KB; the histogram counts all.
-pub const MOST_DESTINATIONS: usize = 100;
+pub const MAX_DESTINATIONS: usize = 100;
 /// Width of a class of the histogram of windows, in segments, and the begin of its last class,
 /// which has no end. Chosen: twice the default's upper bound in tens.
 pub const WINDOW_CLASS: u32 = 10;
@@ -24,7 +24,7 @@ pub struct LearnerReport {
     pub through: String,
     /// The reason, in one line, why it sets none; absent if it does.
     pub why: Option<String>,
-    /// The destinations with most samples, at most [`MOST_DESTINATIONS`].
+    /// The destinations with most samples, at most [`MAX_DESTINATIONS`].
     pub destinations: Vec<LearnedWindow>,
     /// Destinations that are left out above.
     pub others: u64,

@@ -10,20 +10,20 @@ use tradewind_units::one_line;
 use crate::draft::DAY_MS;
 use crate::learner::{
     CountedRun, DayJumps, HostLearners, JumpTally, LAST_WINDOW_CLASS, LearnerReport,
-    MOST_DESTINATIONS, WINDOW_CLASS, WindowCount,
+    MAX_DESTINATIONS, WINDOW_CLASS, WindowCount,
 };
 use crate::record::{Host, Record};
 use crate::sessions::are_possible_sums;
 use crate::state::State;
 
 /// Most learners of one host. Chosen: more than the processes of any document.
-const MOST_LEARNERS: usize = 4;
+const MAX_LEARNERS: usize = 4;
 /// Longest text that a host tells of a learner.
-const LONGEST_TEXT: usize = 300;
+const MAX_TEXT: usize = 300;
 /// The largest size class, and the greatest count of one tally. Chosen: numbers up to here are
 /// exact in JSON; a year of 1,000 connections a second is within it.
-const LARGEST_CLASS: u8 = 63;
-const MOST_COUNT: u64 = 1 << 53;
+const MAX_CLASS: u8 = 63;
+const MAX_COUNT: u64 = 1 << 53;
 
 /// Adds the records of what a host reports of its learners.
 pub(crate) fn take(
@@ -33,7 +33,7 @@ pub(crate) fn take(
     learners: &[LearnerReport],
     records: &mut Vec<Record>,
 ) {
-    let learners: Vec<LearnerReport> = learners.iter().take(MOST_LEARNERS).map(checked).collect();
+    let learners: Vec<LearnerReport> = learners.iter().take(MAX_LEARNERS).map(checked).collect();
     let known = state.learners.get(&host.id).map_or(&[][..], |known| &known.learners);
     if known == learners {
         return;
@@ -45,7 +45,7 @@ pub(crate) fn take(
 /// Returns a report with texts that a terminal can show, within its bounds, and with possible
 /// figures only.
 fn checked(report: &LearnerReport) -> LearnerReport {
-    let text = |text: &String| one_line(text, LONGEST_TEXT);
+    let text = |text: &String| one_line(text, MAX_TEXT);
     let is_class = |count: &&WindowCount| {
         count.from_segments <= LAST_WINDOW_CLASS && count.from_segments.is_multiple_of(WINDOW_CLASS)
     };
@@ -58,7 +58,7 @@ fn checked(report: &LearnerReport) -> LearnerReport {
         run: report.run,
         through: text(&report.through),
         why: report.why.as_ref().map(text),
-        destinations: report.destinations.iter().take(MOST_DESTINATIONS).cloned().collect(),
+        destinations: report.destinations.iter().take(MAX_DESTINATIONS).cloned().collect(),
         others: report.others,
         windows: by_class.into_values().collect(),
         tallies: by_key.into_values().collect(),
@@ -69,8 +69,8 @@ fn checked(report: &LearnerReport) -> LearnerReport {
 fn is_possible(tally: &JumpTally) -> bool {
     let JumpTally { connections, bytes, log_seconds, log_seconds_squared, .. } = *tally;
     let are_counts = connections > 0
-        && connections.max(bytes).max(tally.retransmitted_segments) <= MOST_COUNT
-        && tally.size_class <= LARGEST_CLASS;
+        && connections.max(bytes).max(tally.retransmitted_segments) <= MAX_COUNT
+        && tally.size_class <= MAX_CLASS;
     // A little is for rounding.
     let least = log_seconds.powi(2) * (1.0 - 1e-6) - 1e-6;
     are_counts && has_possible_sums(tally) && log_seconds_squared * connections as f64 >= least
@@ -269,8 +269,8 @@ mod tests {
         };
         tell(&mut bench, &vec![many; 9]);
         let kept = &bench.state().learners[&host("office-1")].learners;
-        assert_eq!(kept.len(), MOST_LEARNERS);
-        assert_eq!((kept[0].process.len(), kept[0].tallies.len()), (LONGEST_TEXT, 1));
+        assert_eq!(kept.len(), MAX_LEARNERS);
+        assert_eq!((kept[0].process.len(), kept[0].tallies.len()), (MAX_TEXT, 1));
         assert_eq!(kept[0].windows, windows[..1]);
     }
 }

@@ -56,7 +56,7 @@ pub const TIMES_TRANSFERS: u32 = 2;
 /// common firewalls and proxies (60 s).
 pub const LONG_POLL: Duration = Duration::from_secs(25);
 /// Most bytes of a message. Chosen: a gateway of 10,000 flows takes about a quarter.
-pub const MOST_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// The version of a document. A restored store begins a new epoch, and agents take its documents
 /// whatever version they have.

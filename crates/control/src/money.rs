@@ -13,11 +13,11 @@ use crate::terms::Terms;
 
 /// Most that the traffic of a day counts for, and its rate tests, in dollars. Chosen: below what
 /// [`Money`] can be.
-const MOST_USD: f64 = 1e8;
+const MAX_USD: f64 = 1e8;
 
 /// Returns the most that a sum of a day counts for.
 pub(crate) fn most() -> Money {
-    Money::from_usd(MOST_USD).unwrap_or_default()
+    Money::from_usd(MAX_USD).unwrap_or_default()
 }
 
 /// Counts the time of machines since it was counted last. Those that run relays now are taken to

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tradewind_grant::Destination;
-use tradewind_plan::packets::MOST_PACKET_FLOWS;
+use tradewind_plan::packets::MAX_PACKET_FLOWS;
 use tradewind_units::{Bytes, FlowId, HostId, SiteId};
 
 use crate::account;
@@ -18,7 +18,7 @@ use crate::packet_flow::PacketFlowRecord;
 use crate::prices;
 use crate::proxies::Proxies;
 use crate::record::{FlowRecord, Host, InviteRecord, Mode, Record, Role, Settings, Spent};
-use crate::settings::MOST_RELAY_SETUP;
+use crate::settings::MAX_RELAY_SETUP;
 use crate::state::State;
 use crate::tenants;
 use crate::terms::Terms;
@@ -146,8 +146,8 @@ fn check_beside_others(draft: &Draft, flow: &PacketFlowRecord) -> Result<(), Str
         return Err(format!("it goes from {from} to {to_site}: remove it first"));
     }
     let mut others = state.packet_flows.values().filter(|other| other.id != flow.id);
-    if others.clone().count() >= MOST_PACKET_FLOWS {
-        return Err(format!("there are {MOST_PACKET_FLOWS} packet flows already"));
+    if others.clone().count() >= MAX_PACKET_FLOWS {
+        return Err(format!("there are {MAX_PACKET_FLOWS} packet flows already"));
     }
     let port = flow.listen.port();
     if port == documents::PACKET_PORT {
@@ -208,16 +208,16 @@ pub(crate) fn change_settings(
     draft: &mut Draft,
     request: &SettingsRequest,
 ) -> Result<Answer, Refusal> {
-    const MOST_CONTROL: f64 = 0.5;
+    const MAX_CONTROL: f64 = 0.5;
     let invalid = |problem: &str| Err(Refusal::Invalid(problem.to_owned()));
     let SettingsRequest { budget_usd_per_day, alarm_share, mode, control_share, .. } = *request;
     if alarm_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
         return invalid("the share that raises an alarm is 0 to 1");
     }
-    if control_share.is_some_and(|share| share.as_f64() > MOST_CONTROL) {
+    if control_share.is_some_and(|share| share.as_f64() > MAX_CONTROL) {
         return invalid("the control arm is at most half of all sessions");
     }
-    if request.relay_setup.is_some_and(|span| span > MOST_RELAY_SETUP) {
+    if request.relay_setup.is_some_and(|span| span > MAX_RELAY_SETUP) {
         return invalid("relays take at most 30 min to set up");
     }
     if let Some(terms) = &request.terms {

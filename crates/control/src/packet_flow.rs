@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_desired::packets::Chooser;
-use tradewind_plan::packets::{MOST_BUDGET, MOST_BYTES, MOST_PER_SECOND, PlannedPacketFlow};
+use tradewind_plan::packets::{MAX_BUDGET, MAX_BYTES, MAX_PER_SECOND, PlannedPacketFlow};
 use tradewind_plan::{PacketPlan, Plan};
 use tradewind_units::{
     Bandwidth, Bytes, Duration, FlowId, HostId, Money, Ratio, RegionId, RelayId, SiteId, time,
@@ -18,7 +18,7 @@ use crate::by_path::ByPath;
 /// Words of the basis of a loss that a flow's own packets have told.
 pub(crate) const OWN_PACKETS: &str = "packets of its own";
 /// Least packets a second. Chosen: as in problem files.
-const LEAST_PER_SECOND: f64 = 1e-3;
+const MIN_PER_SECOND: f64 = 1e-3;
 
 /// A packet flow that the operator declared: datagrams from one gateway to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,14 +76,14 @@ impl PacketFlowRecord {
         if self.from == self.to_site {
             return Err("it goes to the site that it comes from".to_owned());
         }
-        if !(1..=MOST_BYTES).contains(&self.packet.as_u64()) {
-            return Err(format!("packet: expected 1 to {MOST_BYTES} bytes"));
+        if !(1..=MAX_BYTES).contains(&self.packet.as_u64()) {
+            return Err(format!("packet: expected 1 to {MAX_BYTES} bytes"));
         }
-        if !(LEAST_PER_SECOND..=MOST_PER_SECOND).contains(&self.packets_per_second) {
-            let range = format!("{LEAST_PER_SECOND} to {MOST_PER_SECOND:e}");
+        if !(MIN_PER_SECOND..=MAX_PER_SECOND).contains(&self.packets_per_second) {
+            let range = format!("{MIN_PER_SECOND} to {MAX_PER_SECOND:e}");
             return Err(format!("packets_per_second: expected {range}"));
         }
-        if self.budget < Duration::from_millis(1) || self.budget > MOST_BUDGET {
+        if self.budget < Duration::from_millis(1) || self.budget > MAX_BUDGET {
             return Err("budget: expected 1 ms to 65 s".to_owned());
         }
         if self.listen.port() == 0 || self.to.port() == 0 {

@@ -24,7 +24,7 @@ use crate::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord, PacketTally
 use crate::path_loss::{self, ExpectedLoss};
 use crate::record::{Host, PlanRecord, Record, Role};
 use crate::removed::RemovedFlows;
-use crate::sessions::MOST_COUNT;
+use crate::sessions::MAX_COUNT;
 use crate::state::State;
 use crate::tenants;
 
@@ -32,13 +32,13 @@ use crate::tenants;
 const DAY: Duration = Duration::from_secs(86_400);
 const HOURS: u32 = 24;
 /// Longest service and reason that are kept. Chosen: far longer than a gateway's.
-const LONGEST_TEXT: usize = 200;
+const MAX_TEXT: usize = 200;
 /// Highest price of a GB that relays can have been told, in dollars. Chosen: several times the
 /// dearest of the catalogue.
-const MOST_USD_PER_GB: f64 = 1.0;
+const MAX_USD_PER_GB: f64 = 1.0;
 /// The most bytes that relays send for one of a flow, headers and repair packets included. Chosen:
 /// small packets over several relays.
-const MOST_COPIES: f64 = 16.0;
+const MAX_COPIES: f64 = 16.0;
 
 /// Returns the host whose gateway delivers a packet flow: the first one of its site that can.
 pub(crate) fn receiver<'a>(state: &'a State, flow: &PacketFlowRecord) -> Option<&'a Host> {
@@ -48,12 +48,12 @@ pub(crate) fn receiver<'a>(state: &'a State, flow: &PacketFlowRecord) -> Option<
 
 /// Returns whether a host takes part in packet flows.
 pub(crate) fn carries_packets(state: &State, host: &Host) -> bool {
-    host.is_trusted && bar(state, host).is_none()
+    host.is_trusted && packet_ineligibility(state, host).is_none()
 }
 
 /// Returns why a trusted host takes no part in packet flows, if so. The bounds of an owner hold for
 /// streams alone.
-fn bar(state: &State, host: &Host) -> Option<&'static str> {
+fn packet_ineligibility(state: &State, host: &Host) -> Option<&'static str> {
     let is_bounded = || state.seen.get(&host.id).is_some_and(|seen| seen.bounds.is_some());
     if host.config_version < CARRIES_PACKETS {
         Some("runs an agent too old for packets")
@@ -78,14 +78,16 @@ fn gateway_unable(state: &State, site: &SiteId, verb: &str) -> Option<String> {
     if gateways.iter().any(|host| carries_packets(state, host)) {
         return None;
     }
-    let why = gateways.first().map(|host| (&host.id, bar(state, host).unwrap_or_default()));
+    let why = gateways
+        .first()
+        .map(|host| (&host.id, packet_ineligibility(state, host).unwrap_or_default()));
     let why = why.map_or("none has joined".to_owned(), |(id, why)| format!("{id} {why}"));
     Some(format!("no gateway at {site} {verb} packet flows: {why}"))
 }
 
 /// Relays that packet flows may take: those of the streams' plan on hosts that carry packets, and
 /// further such hosts.
-pub(crate) struct Able<'a> {
+pub(crate) struct PacketRelays<'a> {
     /// The streams' plan, if it is made.
     streams: Option<&'a Plan>,
     /// Its relays on hosts that carry no packets.
@@ -96,7 +98,7 @@ pub(crate) struct Able<'a> {
     barred_hosts: BTreeMap<HostId, &'static str>,
 }
 
-impl<'a> Able<'a> {
+impl<'a> PacketRelays<'a> {
     /// Returns those of `hosts` beside no streams' plan.
     pub(crate) fn alone<'b>(state: &State, hosts: impl Iterator<Item = &'b Host>) -> Self {
         let (streams, barred) = (None, BTreeSet::new());
@@ -107,7 +109,7 @@ impl<'a> Able<'a> {
             if carries_packets(state, host) {
                 *able.most.entry((region.clone(), relay_type.clone())).or_default() += 1;
             } else {
-                let why = bar(state, host).unwrap_or("is not trusted");
+                let why = packet_ineligibility(state, host).unwrap_or("is not trusted");
                 able.barred_hosts.insert(host.id.clone(), why);
             }
         }
@@ -190,7 +192,12 @@ fn prices(inputs: &Inputs) -> BTreeMap<RegionId, RelayPrices> {
 
 /// Plans the packet flows over the relays of the streams' plan and others, for what that plan
 /// leaves of the budget; without one, over machines of which none is paid.
-pub(crate) fn plan(state: &State, now: u64, inputs: &Inputs, able: &Able<'_>) -> PlannedPackets {
+pub(crate) fn plan(
+    state: &State,
+    now: u64,
+    inputs: &Inputs,
+    able: &PacketRelays<'_>,
+) -> PlannedPackets {
     let inputs = &able.inputs(inputs);
     let streams = able.streams;
     let older = able.barred_hosts.keys().cloned().collect();
@@ -421,12 +428,12 @@ pub(crate) fn take(
         let left = most_of_day(flow).checked_sub(before.usd).unwrap_or_default();
         let usd = tally.counts.usd.min(left);
         let counts = before.plus(PacketCounts { usd, ..tally.counts });
-        if counts.largest() > MOST_COUNT {
+        if counts.largest() > MAX_COUNT {
             continue;
         }
         cost = cost.saturating_add(usd);
         let PacketTally { service, why, .. } = tally;
-        let [service, why] = [service, why].map(|text| one_line(text, LONGEST_TEXT));
+        let [service, why] = [service, why].map(|text| one_line(text, MAX_TEXT));
         let mut by_path = known.map(ByPath::of_day).unwrap_or_default();
         let before = sums.get(&flow.id).map(|before| before.service.as_str());
         let service_before = before.or_else(|| path_loss::service_before(state, day, flow));
@@ -450,11 +457,11 @@ pub(crate) fn left_of_day(state: &State, now: u64, flow: &PacketFlowRecord) -> M
 /// Returns the most that a flow's packets may cost in a day.
 fn most_of_day(flow: &PacketFlowRecord) -> Money {
     let bytes = flow.packets_per_second * flow.packet.as_u64() as f64 * DAY.as_secs_f64();
-    Money::from_usd(bytes / 1e9 * MOST_COPIES * MOST_USD_PER_GB).unwrap_or(money::most())
+    Money::from_usd(bytes / 1e9 * MAX_COPIES * MAX_USD_PER_GB).unwrap_or(money::most())
 }
 
 /// Returns whether relays may have sent so much at that price.
 fn is_possible(counts: &PacketCounts) -> bool {
-    let most = counts.relay_bytes as f64 / 1e9 * MOST_USD_PER_GB;
-    counts.largest() <= MOST_COUNT && counts.usd.as_usd() <= most * (1.0 + 1e-6) + 1e-9
+    let most = counts.relay_bytes as f64 / 1e9 * MAX_USD_PER_GB;
+    counts.largest() <= MAX_COUNT && counts.usd.as_usd() <= most * (1.0 + 1e-6) + 1e-9
 }

@@ -85,7 +85,7 @@ pub(crate) struct ExpectedLoss {
 /// else of the probes' handshakes, else what the newest plan counts on, else of a rate test,
 /// else an assumption.
 pub(crate) fn expected(state: &State, now: u64, flow: &PacketFlowRecord) -> ExpectedLoss {
-    let before = Before::of(state, flow);
+    let before = PlannedBefore::of(state, flow);
     let measured = measured(state, now, flow);
     match (measured, before) {
         (Some((loss, basis)), Some(before)) if before.is_kept_at(loss, flow) => ExpectedLoss {
@@ -94,7 +94,7 @@ pub(crate) fn expected(state: &State, now: u64, flow: &PacketFlowRecord) -> Expe
             is_measured: true,
         },
         (Some((loss, basis)), _) => ExpectedLoss { loss, basis, is_measured: true },
-        (None, Some(Before { loss, plan, is_measured: true, .. })) => ExpectedLoss {
+        (None, Some(PlannedBefore { loss, plan, is_measured: true, .. })) => ExpectedLoss {
             loss,
             basis: format!(
                 "loss {loss} as in plan {plan}: the Internet path was not measured since, and what \
@@ -136,7 +136,7 @@ fn unmeasured(state: &State, flow: &PacketFlowRecord) -> ExpectedLoss {
 }
 
 /// The part of a flow in plans before.
-struct Before {
+struct PlannedBefore {
     /// The newest plan, and the loss that it counts on.
     plan: u64,
     loss: Ratio,
@@ -145,7 +145,7 @@ struct Before {
     has_relays: bool,
 }
 
-impl Before {
+impl PlannedBefore {
     fn of(state: &State, flow: &PacketFlowRecord) -> Option<Self> {
         let plan = state.newest_plan().filter(|plan| plan.packets.has_ends_of(flow))?;
         let in_effect = state.plan_in_effect().and_then(|plan| planned(plan, flow));

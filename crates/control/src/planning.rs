@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::StartUp;
 use tradewind_model::measurement::{LegMeasurement, Method};
-use tradewind_plan::{Flow, Inputs, Legs, Objective, Place, Plan, Problem, RelayType, Running};
+use tradewind_plan::{Flow, Inputs, LegEnd, Legs, Objective, Plan, Problem, RelayType, Running};
 use tradewind_units::{
     Duration, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId, Timestamp, time,
 };
@@ -15,10 +15,10 @@ use crate::draft::{Draft, unix_ms};
 use crate::event::{Answer, Refusal};
 use crate::forecast;
 use crate::joint::JointPlan;
-use crate::knowledge::{self, MOST_RELAYS};
+use crate::knowledge::{self, MAX_RELAYS};
 use crate::money;
 use crate::packet_flow::PlannedPackets;
-use crate::packets::{self, Able};
+use crate::packets::{self, PacketRelays};
 use crate::prices;
 use crate::record::{FlowRecord, Host, PlanRecord, Record, Seen};
 use crate::rollout;
@@ -50,7 +50,7 @@ pub(crate) fn supposed(
     if state.packet_flows.is_empty() {
         check_flows(state.flows.len(), &inputs)?;
     }
-    let able = Able::alone(state, state.relay_hosts(now).filter(|host| is_used(host)));
+    let able = PacketRelays::alone(state, state.relay_hosts(now).filter(|host| is_used(host)));
     let reserved = reserved_of(state, now, &inputs, &able);
     inputs.budget = inputs.budget.checked_sub(reserved).unwrap_or_default();
     without_taken_back(state, now, inputs)
@@ -67,11 +67,11 @@ fn without_taken_back(state: &State, now: u64, mut inputs: Inputs) -> Result<Pro
 /// Returns the part of a day's budget that is reserved for packet flows now.
 pub(crate) fn reserved(state: &State, time: Timestamp) -> Money {
     let now = unix_ms(time);
-    let able = Able::alone(state, state.relay_hosts(now));
+    let able = PacketRelays::alone(state, state.relay_hosts(now));
     reserved_of(state, now, &inputs_now(state, time, |_| true), &able)
 }
 
-fn reserved_of(state: &State, now: u64, inputs: &Inputs, able: &Able<'_>) -> Money {
+fn reserved_of(state: &State, now: u64, inputs: &Inputs, able: &PacketRelays<'_>) -> Money {
     if state.packet_flows.is_empty() {
         return Money::ZERO;
     }
@@ -152,7 +152,7 @@ fn inputs<'a>(
         site_caps_outside: BTreeMap::new(),
         prices: prices::of_traffic(terms),
         budget: money::available(state, now),
-        max_relays: MOST_RELAYS,
+        max_relays: MAX_RELAYS,
         start_up: StartUp::default(),
         objective: Objective::TotalFct,
         running: Running::default(),
@@ -183,7 +183,7 @@ pub(crate) fn paths_in_effect(state: &State, now: u64) -> BTreeMap<&FlowId, Vec<
 /// Returns the flows whose direct leg is known; all others go direct without a plan.
 fn flows(state: &State, now: u64, declared: &[&FlowRecord], legs: &Legs) -> Vec<Flow> {
     let is_known = |flow: &&&FlowRecord| {
-        let ends = (Place::Site(flow.from.clone()), Place::Site(flow.to_site.clone()));
+        let ends = (LegEnd::Site(flow.from.clone()), LegEnd::Site(flow.to_site.clone()));
         legs.contains_key(&ends)
     };
     let flow = |flow: &&FlowRecord| {
@@ -205,7 +205,7 @@ pub(crate) fn within_tenants(
     if tenants::budgets(state, now).is_empty() || plan.relays.is_empty() {
         return Ok(plan);
     }
-    let able = Able::alone(state, state.relay_hosts(now));
+    let able = PacketRelays::alone(state, state.relay_hosts(now));
     let reserved = packets::plan(state, now, inputs, &able).plan;
     tenants::within(state, now, &problem(state, time)?, &plan, &reserved)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tradewind_model::fct::path_fct;
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_model::{Leg, StartUp};
-use tradewind_plan::{Legs, Place, RelayType};
+use tradewind_plan::{LegEnd, Legs, RelayType};
 use tradewind_units::{Bytes, Duration, RegionId, RelayId};
 
 use crate::knowledge;
@@ -34,18 +34,18 @@ impl<'a> Predictor<'a> {
     /// known.
     #[must_use]
     pub fn path(&self, flow: &FlowRecord, relays: &[RelayId]) -> Option<Vec<Leg>> {
-        let mut places = vec![(Place::Site(flow.from.clone()), None)];
+        let mut places = vec![(LegEnd::Site(flow.from.clone()), None)];
         for relay in relays {
             let relay = self.plan.plan.relays.iter().find(|known| known.id == *relay)?;
             let relay_type = prices::offered_type(self.terms, &relay.relay_type).ok()?;
-            places.push((Place::Relay(relay.region.clone()), Some(relay_type)));
+            places.push((LegEnd::Relay(relay.region.clone()), Some(relay_type)));
         }
-        places.push((Place::Site(flow.to_site.clone()), None));
+        places.push((LegEnd::Site(flow.to_site.clone()), None));
         let limited = |leg: Leg, relay: &Option<RelayType>| match relay {
             Some(relay) => relay.limits(leg),
             None => leg,
         };
-        let leg = |pair: &[(Place, Option<RelayType>)]| {
+        let leg = |pair: &[(LegEnd, Option<RelayType>)]| {
             let leg = *self.legs.get(&(pair[0].0.clone(), pair[1].0.clone()))?;
             Some(limited(limited(leg, &pair[0].1), &pair[1].1))
         };

@@ -20,7 +20,7 @@ use crate::money;
 use crate::prices;
 use crate::record::{Carried, DayRelayed, Host, Record, Role};
 use crate::removed;
-use crate::sessions::{MOST_BYTES, MOST_COUNT, MOST_OF_BATCH, MOST_SESSIONS};
+use crate::sessions::{MAX_BYTES, MAX_COUNT, MAX_OF_BATCH, MAX_SESSIONS};
 use crate::state::{SEEN_WITHIN, State};
 
 /// Time for which the relays of a plan go on for its sessions. Chosen: as a process does after an
@@ -31,7 +31,7 @@ pub(crate) const RETIRES_FOR: Duration = Duration::from_secs(3600);
 pub(crate) const TELLS_RELAYED: u32 = 2;
 /// The share of what was carried that sums may differ by. Chosen: far below what a wrong account
 /// would be worth.
-const LARGEST_SHARE: f64 = 0.05;
+const MAX_SHARE: f64 = 0.05;
 /// Bytes that sums may differ by in any case, and for each session that did not end in order: what
 /// is in buffers along its path. Chosen: buffers grow to several megabytes a leg.
 const SMALL: u64 = 1_000_000;
@@ -137,7 +137,7 @@ pub(crate) fn take(
     let (regions, terms) = (regions(state), &state.settings.terms);
     let mut rows = Rows::new(state, now);
     let mut cost = Money::ZERO;
-    for tally in batch.relayed.iter().take(MOST_OF_BATCH).filter(|tally| is_possible(tally)) {
+    for tally in batch.relayed.iter().take(MAX_OF_BATCH).filter(|tally| is_possible(tally)) {
         let to = |identity: &PublicIdentity| regions.get(identity).copied();
         let next = tally.next.as_ref().and_then(to);
         let cost_to = |to, bytes| prices::cost(terms, Some(region), to, bytes);
@@ -168,13 +168,13 @@ fn regions(state: &State) -> BTreeMap<PublicIdentity, &RegionId> {
 fn is_possible(tally: &RelayTally) -> bool {
     let RelayTally { sessions, failed, bytes_up, bytes_down, .. } = *tally;
     sessions.max(failed) > 0
-        && sessions.max(failed) <= MOST_SESSIONS
-        && bytes_up.max(bytes_down) <= MOST_BYTES
+        && sessions.max(failed) <= MAX_SESSIONS
+        && bytes_up.max(bytes_down) <= MAX_BYTES
 }
 
 /// Adds within what is exact.
 fn add(sum: &mut Carried, sessions: u64, failed: u64, bytes: u64) {
-    let add = |sum: u64, more: u64| sum.saturating_add(more).min(MOST_COUNT);
+    let add = |sum: u64, more: u64| sum.saturating_add(more).min(MAX_COUNT);
     sum.sessions = add(sum.sessions, sessions.saturating_add(failed));
     sum.failed = add(sum.failed, failed);
     sum.bytes = add(sum.bytes, bytes);
@@ -273,7 +273,7 @@ fn difference(row: &DayRelayed) -> i64 {
 }
 
 fn tolerance(row: &DayRelayed) -> u64 {
-    let share = row.told.bytes.max(row.counted.bytes) as f64 * LARGEST_SHARE;
+    let share = row.told.bytes.max(row.counted.bytes) as f64 * MAX_SHARE;
     let broken = row.told.failed.saturating_add(row.counted.failed);
     (share as u64).saturating_add(SMALL).saturating_add(broken.saturating_mul(IN_BUFFERS))
 }

@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
-const MOST_TEST_BYTES: u64 = 75_000_000_000;
+const MAX_TEST_BYTES: u64 = 75_000_000_000;
 /// Longest text that a host tells of itself.
-const LONGEST_TEXT: usize = 300;
+const MAX_TEXT: usize = 300;
 
 /// Takes a report, and answers with probes.
 pub(crate) fn report(
@@ -99,8 +99,8 @@ pub(crate) fn report(
 /// Returns the status of a process with texts that a terminal can show.
 fn process(status: &ProcessStatus) -> ProcessStatus {
     ProcessStatus {
-        name: one_line(&status.name, LONGEST_TEXT),
-        failure: status.failure.as_deref().map(|failure| one_line(failure, LONGEST_TEXT)),
+        name: one_line(&status.name, MAX_TEXT),
+        failure: status.failure.as_deref().map(|failure| one_line(failure, MAX_TEXT)),
         ..status.clone()
     }
 }
@@ -111,7 +111,7 @@ fn answers(probe: &Probe, result: &ProbeResult) -> bool {
         (ProbeKind::Rtt { .. }, ProbeOutcome::Rtt { .. }) | (_, ProbeOutcome::Failed { .. }) => {
             true
         }
-        (ProbeKind::Rate { .. }, ProbeOutcome::Rate { bytes, .. }) => *bytes <= MOST_TEST_BYTES,
+        (ProbeKind::Rate { .. }, ProbeOutcome::Rate { bytes, .. }) => *bytes <= MAX_TEST_BYTES,
         (ProbeKind::Transfers { .. }, ProbeOutcome::Transfers { .. }) => true,
         _ => false,
     };
@@ -132,11 +132,11 @@ fn seen(host: &Host, now: u64, report: &Report) -> Seen {
         unix_ms: now,
         applied: report.applied,
         refused: report.refused.clone().map(|refused| RefusedDocument {
-            reason: one_line(&refused.reason, LONGEST_TEXT),
+            reason: one_line(&refused.reason, MAX_TEXT),
             ..refused
         }),
         processes: report.processes.iter().map(process).collect(),
-        agent_version: one_line(&report.agent_version, LONGEST_TEXT),
+        agent_version: one_line(&report.agent_version, MAX_TEXT),
         bounds: report.bounds,
     }
 }

@@ -31,7 +31,7 @@ const RELAYS_READY_WITHIN: Duration = Duration::from_secs(60);
 /// plan before. Chosen: longer than most partitions; until then relays of both plans run.
 pub(crate) const GATEWAYS_WAITED_FOR: Duration = Duration::from_secs(600);
 /// Most plans that retire at once; the oldest ends. Chosen: more than an hour brings.
-const MOST_RETIRING: usize = 8;
+const MAX_RETIRING: usize = 8;
 /// Time after which it is noted how long was waited in a step, and of plans that retire. Chosen:
 /// few writes, and little is lost in a crash.
 const NOTES_STEP_AFTER: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ fn enter(draft: &mut Draft, from: Option<u64>, to: Option<u64>, step: Step) {
         retiring.push(RetiringPlan { plan, until_unix_ms, waited_ms: 0 });
     }
     retiring.retain(|retiring| Some(retiring.plan) != to);
-    let surplus = retiring.len().saturating_sub(MOST_RETIRING);
+    let surplus = retiring.len().saturating_sub(MAX_RETIRING);
     retiring.drain(..surplus);
     let set_aside = set_aside.filter(|plan| Some(*plan) != to);
     draft.push(Record::Rollout(Rollout {

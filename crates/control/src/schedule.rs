@@ -53,7 +53,7 @@ const RATE_TEST_ROUND_TRIPS: u32 = 36;
 pub(crate) const DOUBTS: u32 = 2;
 /// Most probes of round-trip times in one answer. Chosen: a host measures at most so many paths at
 /// once, and one that has just joined hundreds within minutes.
-const MOST_RTT_PROBES: usize = 16;
+const MAX_RTT_PROBES: usize = 16;
 /// Handshakes of such a probe, and the time between two. Chosen: two seconds in all.
 const RTT_SAMPLES: u32 = 20;
 const RTT_IN_USE_SAMPLES: u32 = 5;
@@ -63,7 +63,7 @@ const RTT_INTERVAL_MS: u64 = 100;
 const TESTS_USD_PER_GB: f64 = 0.09;
 /// Most bytes that rate tests carry in a day, whatever the budget. Chosen: about 100 tests of
 /// 600 Mbit/s.
-pub const MOST_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
+pub const MAX_TEST_BYTES_A_DAY: u64 = 40_000_000_000;
 
 /// Returns the hosts of a place that `host` can probe: they answer once they have applied a
 /// document. Of one that has not reported since the controller started, that is supposed.
@@ -110,7 +110,7 @@ pub(crate) fn bytes_of_rate_tests(state: &State, now_unix_ms: u64) -> u64 {
 #[must_use]
 pub fn most_bytes_of_day(state: &State) -> u64 {
     let usd = state.settings.budget_usd_per_day.as_usd() * state.settings.tests_share.as_f64();
-    ((usd / TESTS_USD_PER_GB * 1e9) as u64).min(MOST_TEST_BYTES_A_DAY)
+    ((usd / TESTS_USD_PER_GB * 1e9) as u64).min(MAX_TEST_BYTES_A_DAY)
 }
 
 /// A place that a host may probe.
@@ -227,7 +227,7 @@ impl<'a> Schedule<'a> {
             let samples = if is_used { RTT_IN_USE_SAMPLES } else { RTT_SAMPLES };
             self.probing(target, ProbeKind::Rtt { samples, interval_ms: RTT_INTERVAL_MS })
         };
-        due.into_iter().take(MOST_RTT_PROBES).map(probing).collect()
+        due.into_iter().take(MAX_RTT_PROBES).map(probing).collect()
     }
 
     /// Returns the time since when a round-trip time is due; zero if it was never measured.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tradewind_units::{HostId, Money};
 
 use crate::draft::DAY_MS;
-use crate::knowledge::MOST_RELAYS;
+use crate::knowledge::MAX_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
 use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
 use crate::state::State;
@@ -13,21 +13,21 @@ use crate::{prices, relayed, removed};
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
 /// classes that occur, over some ten paths.
-const MOST_TALLIES: usize = 1000;
+const MAX_TALLIES: usize = 1000;
 /// Most tallies of one batch; further ones are ignored. Chosen: as many as agents send.
-pub(crate) const MOST_OF_BATCH: usize = 4096;
+pub(crate) const MAX_OF_BATCH: usize = 4096;
 /// Largest count of a sum: numbers up to here are exact in JSON.
-pub(crate) const MOST_COUNT: u64 = 1 << 53;
+pub(crate) const MAX_COUNT: u64 = 1 << 53;
 /// Most sessions and bytes of one tally. Chosen: a week without a controller at a gateway of
 /// 10 Gbit/s and 1,000 sessions a second has no more.
-pub(crate) const MOST_SESSIONS: u64 = 1_000_000_000;
-pub(crate) const MOST_BYTES: u64 = 1_000_000_000_000_000;
+pub(crate) const MAX_SESSIONS: u64 = 1_000_000_000;
+pub(crate) const MAX_BYTES: u64 = 1_000_000_000_000_000;
 /// Longest session, in seconds, and the greatest logarithm of its time in seconds, either way.
 /// Chosen: a year; the shortest that an agent reports is a microsecond.
-pub(crate) const LONGEST_SECONDS: f64 = 31_536_000.0;
-const LARGEST_LOG: f64 = 20.0;
+pub(crate) const MAX_SECONDS: f64 = 31_536_000.0;
+const MAX_LOG: f64 = 20.0;
 /// The largest size class.
-const LARGEST_CLASS: u8 = 63;
+const MAX_CLASS: u8 = 63;
 
 /// Returns the tallies of a batch that can be true; `None` if the batch was taken before.
 pub(crate) fn new_tallies<'a>(
@@ -39,7 +39,7 @@ pub(crate) fn new_tallies<'a>(
     if state.batches.get(&host.id).is_some_and(is_known) {
         return None;
     }
-    let tallies = batch.tallies.iter().take(MOST_OF_BATCH);
+    let tallies = batch.tallies.iter().take(MAX_OF_BATCH);
     Some(tallies.filter(|tally| is_possible(state, host, tally)).collect())
 }
 
@@ -104,12 +104,12 @@ fn known<'a>(
         let SessionTally { flow, path, arm, size_class, .. } = tally;
         SessionTally::new(flow.clone(), path.clone(), *arm, *size_class)
     };
-    (*rows <= MOST_TALLIES).then(empty)
+    (*rows <= MAX_TALLIES).then(empty)
 }
 
 /// Returns whether a tally can be added to a sum that stays within what is exact.
 fn has_room(sum: &SessionTally, tally: &SessionTally) -> bool {
-    let fits = |sum: u64, more: u64| sum.saturating_add(more) <= MOST_COUNT;
+    let fits = |sum: u64, more: u64| sum.saturating_add(more) <= MAX_COUNT;
     fits(sum.sessions, tally.sessions)
         && fits(sum.failed, tally.failed)
         && fits(sum.bytes_up, tally.bytes_up)
@@ -127,17 +127,16 @@ fn is_possible(state: &State, host: &Host, tally: &SessionTally) -> bool {
         let host = HostId::new(relay.as_str()).ok().and_then(|id| state.hosts.get(&id));
         host.is_some_and(|host| matches!(host.role, Role::Relay { .. }))
     };
-    let is_path = tally.path.len() <= MOST_RELAYS && tally.path.iter().all(is_relay);
+    let is_path = tally.path.len() <= MAX_RELAYS && tally.path.iter().all(is_relay);
     is_its_own && is_path && has_possible_figures(tally)
 }
 
 fn has_possible_figures(tally: &SessionTally) -> bool {
     let SessionTally { size_class, sessions, failed, bytes_up, bytes_down, .. } = *tally;
     let count = u128::from(sessions) + u128::from(failed);
-    let are_counts = count > 0
-        && sessions.max(failed) <= MOST_SESSIONS
-        && bytes_up.max(bytes_down) <= MOST_BYTES;
-    let is_class = size_class <= LARGEST_CLASS
+    let are_counts =
+        count > 0 && sessions.max(failed) <= MAX_SESSIONS && bytes_up.max(bytes_down) <= MAX_BYTES;
+    let is_class = size_class <= MAX_CLASS
         && u128::from(bytes_up) + u128::from(bytes_down) < count << (size_class + 1);
     let SessionTally { seconds, log_seconds, log_seconds_squared, .. } = *tally;
     let n = sessions as f64;
@@ -161,9 +160,9 @@ pub(crate) fn are_possible_sums(
 ) -> bool {
     let n = count as f64;
     // None of these holds for NaN.
-    (0.0..=LONGEST_SECONDS * n).contains(&seconds)
-        && log_seconds.abs() <= LARGEST_LOG * n
-        && (0.0..=LARGEST_LOG.powi(2) * n).contains(&log_seconds_squared)
+    (0.0..=MAX_SECONDS * n).contains(&seconds)
+        && log_seconds.abs() <= MAX_LOG * n
+        && (0.0..=MAX_LOG.powi(2) * n).contains(&log_seconds_squared)
 }
 
 #[cfg(test)]
@@ -272,24 +271,24 @@ mod tests {
         bench.sessions(1, 1, vec![endless.clone(), endless, squares.clone(), squares]);
         assert_eq!(counted(&bench), 0);
         // The most that can be, again and again.
-        let seconds = LONGEST_SECONDS * MOST_SESSIONS as f64;
+        let seconds = MAX_SECONDS * MAX_SESSIONS as f64;
         let most = SessionTally {
             size_class: 63,
-            sessions: MOST_SESSIONS,
-            failed: MOST_SESSIONS,
-            bytes_up: MOST_BYTES,
-            bytes_down: MOST_BYTES,
+            sessions: MAX_SESSIONS,
+            failed: MAX_SESSIONS,
+            bytes_up: MAX_BYTES,
+            bytes_down: MAX_BYTES,
             seconds,
-            log_seconds: 17.0 * MOST_SESSIONS as f64,
-            log_seconds_squared: 290.0 * MOST_SESSIONS as f64,
+            log_seconds: 17.0 * MAX_SESSIONS as f64,
+            log_seconds_squared: 290.0 * MAX_SESSIONS as f64,
             ..overlay(&[1.0])
         };
         for number in 2..6 {
-            bench.sessions(1, number, vec![most.clone(); MOST_OF_BATCH + 1]);
+            bench.sessions(1, number, vec![most.clone(); MAX_OF_BATCH + 1]);
             assert!(reads_back(&bench));
         }
         let sum = bench.state().sessions.values().flatten().next().unwrap().clone();
-        assert!(sum.sessions >= MOST_SESSIONS && sum.bytes_up <= MOST_COUNT, "{sum:?}");
+        assert!(sum.sessions >= MAX_SESSIONS && sum.bytes_up <= MAX_COUNT, "{sum:?}");
         assert!(crate::gain::flows(bench.state(), bench.time(), 1)[0].cost > Money::ZERO);
     }
 

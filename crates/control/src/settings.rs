@@ -10,7 +10,7 @@ use tradewind_units::{Duration, HostId, Money, Ratio, Segments, SiteId, time};
 use crate::terms::Terms;
 
 /// Longest time that machines of relays may take to set up. Chosen: longer than clouds take.
-pub const MOST_RELAY_SETUP: Duration = Duration::from_secs(1800);
+pub const MAX_RELAY_SETUP: Duration = Duration::from_secs(1800);
 
 /// The operator's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-use crate::learner::{HostLearners, MOST_DESTINATIONS, SharedWindow};
+use crate::learner::{HostLearners, MAX_DESTINATIONS, SharedWindow};
 use crate::message::LEARNS;
 use crate::record::Host;
 use crate::settings::JumpstartSettings;
@@ -19,7 +19,7 @@ use crate::state::{SEEN_WITHIN, State};
 
 /// Most hosts whose windows one host is told. Chosen: a report then takes some 3,000 windows in,
 /// and each host has three of the hundred places.
-const MOST_HOSTS: usize = 32;
+const MAX_HOSTS: usize = 32;
 
 /// The windows that hosts have of one destination.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) fn windows(state: &State, now: u64, host: &Host) -> Vec<SharedWindow>
         **other != host.id && is_there && settings.covers(other, &site)
     });
     let mut known: BTreeMap<IpNet, Combined> = BTreeMap::new();
-    for other in others.filter_map(|other| state.learners.get(other)).take(MOST_HOSTS) {
+    for other in others.filter_map(|other| state.learners.get(other)).take(MAX_HOSTS) {
         for (rank, (destination, window)) in learned(settings, other).into_iter().enumerate() {
             let combined =
                 known.entry(destination).or_insert(Combined { rank, ..Combined::default() });
@@ -55,7 +55,7 @@ pub(crate) fn windows(state: &State, now: u64, host: &Host) -> Vec<SharedWindow>
     }
     let mut known: Vec<_> = known.into_iter().collect();
     known.sort_by_key(|(destination, combined)| (combined.rank, *destination));
-    known.truncate(MOST_DESTINATIONS);
+    known.truncate(MAX_DESTINATIONS);
     let mean = |(destination, Combined { hosts, sum, .. }): (IpNet, Combined)| SharedWindow {
         destination,
         window_segments: (sum / f64::from(hosts)).round() as u32,
@@ -77,7 +77,7 @@ fn learned(settings: &JumpstartSettings, host: &HostLearners) -> Vec<(IpNet, f64
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(destination, (samples, _))| (Reverse(*samples), *destination));
-    sums.truncate(MOST_DESTINATIONS);
+    sums.truncate(MAX_DESTINATIONS);
     sums.into_iter()
         .map(|(destination, (samples, sum))| (destination, sum / samples as f64))
         .collect()
@@ -225,7 +225,7 @@ mod tests {
         let learners: Vec<_> = learners.collect();
         bench.report_with(2, |it: &mut Report| it.learners = learners);
         let told = told(&bench, 3);
-        assert_eq!(told.len(), MOST_DESTINATIONS);
+        assert_eq!(told.len(), MAX_DESTINATIONS);
         let of_honest = told.iter().filter(|(name, _)| name.starts_with("10.0.9."));
         assert!((49..=51).contains(&of_honest.count()), "{told:?}");
         let window = |name: &str| told.iter().find(|(other, _)| other == name).map(|it| it.1);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Duration, SiteId, Timestamp, time};
 
-use crate::demand::Basis;
+use crate::demand::VolumeSource;
 use crate::draft::unix_ms;
 use crate::forecast;
 use crate::knowledge::{self, CHANGED_BY};
@@ -100,8 +100,8 @@ fn another_volume(state: &State, now: u64, plan: &PlanRecord, flow: &FlowRecord)
     let demand = forecast::demand(state, now, flow);
     let (old, new) = (before.as_u64() as f64, demand.per_day.as_u64() as f64);
     let basis = match demand.basis {
-        Basis::Declared => "declared",
-        Basis::Forecast => "forecast",
+        VolumeSource::Declared => "declared",
+        VolumeSource::Forecast => "forecast",
     };
     ((new - old).abs() > old * CHANGED_BY)
         .then(|| format!("flow {}: {} a day {basis}, was {before}", flow.id, demand.per_day))

@@ -111,7 +111,7 @@ const AUDIT_IN_MEMORY: usize = 1000;
 
 /// Longest time between two ticks; after a longer one, or a step back of the clock, the controller
 /// concludes nothing from the silence of hosts for a while. Chosen: ticks come every second.
-const LONGEST_TICK: Duration = Duration::from_secs(15);
+const MAX_TICK: Duration = Duration::from_secs(15);
 
 impl State {
     /// Returns the host whose agent has this identity.
@@ -157,7 +157,7 @@ impl State {
     #[must_use]
     pub fn watched_since(&self, now_unix_ms: u64) -> Option<u64> {
         let Watching { since_unix_ms, last_unix_ms } = self.watching?;
-        let longest = LONGEST_TICK.as_millis() as u64;
+        let longest = MAX_TICK.as_millis() as u64;
         let is_steady =
             (last_unix_ms..=last_unix_ms.saturating_add(longest)).contains(&now_unix_ms);
         is_steady.then_some(since_unix_ms)

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_model::statistics::t_975;
-use tradewind_plan::{Flow, Legs, Place};
+use tradewind_plan::{Flow, LegEnd, Legs};
 use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId};
 
 use crate::draft::{CONTROLLER, DAY_MS, Draft};
-use crate::gain::{self, Compared, LEAST_SESSIONS, Sample};
+use crate::gain::{self, Compared, MIN_SESSIONS, Sample};
 use crate::knowledge::{self, CHANGED_BY};
 use crate::message::{Arm, SessionTally};
 use crate::predict::{self, Predictor};
@@ -40,11 +40,11 @@ const WORSE_BY: f64 = 1.25;
 const SLOWER_BY: f64 = 1.1;
 /// Round trips that a session is predicted to take at least, to be judged. Chosen: shorter ones are
 /// mostly set-up, and tell nothing of rates.
-const LEAST_ROUND_TRIPS: u32 = 5;
+const MIN_ROUND_TRIPS: u32 = 5;
 /// Time for which a path is not proposed again. Chosen: as long as rates last in a plan.
 const TAKEN_FOR: Duration = Duration::from_secs(3600);
 /// Longest flow's name in that of its source, which has the same bound.
-const LONGEST_NAME: usize = 40;
+const MAX_NAME: usize = 40;
 
 /// Returns the windows that the tallies of a batch are added to.
 pub(crate) fn windows(state: &State, now: u64, tallies: &[&SessionTally]) -> Vec<Record> {
@@ -112,7 +112,7 @@ impl Judge<'_> {
         let predictor = Predictor::new(&self.state.settings.terms, self.plan, &known);
         let planned = predictor.path(flow, &window.path)?;
         let direct = predictor.path(flow, &[])?;
-        let least = (predict::rtt(&planned) * LEAST_ROUND_TRIPS).as_secs_f64();
+        let least = (predict::rtt(&planned) * MIN_ROUND_TRIPS).as_secs_f64();
         let (direct_sessions, control) = direct_sessions(self.state, self.now, &flow.id);
         let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
         let mut compared = Vec::new();
@@ -125,7 +125,7 @@ impl Judge<'_> {
             if predicted < least {
                 continue;
             }
-            let has_enough = |sample: &&Sample| sample.sessions >= LEAST_SESSIONS;
+            let has_enough = |sample: &&Sample| sample.sessions >= MIN_SESSIONS;
             // What slows direct sessions as well.
             let excess = direct_sessions.get(&class).filter(has_enough).map_or(0.0, |sample| {
                 let (up, down) = sample.mean_size(class);
@@ -143,7 +143,7 @@ impl Judge<'_> {
                 compared.push(Compared::new(class, &sample, control));
             }
         }
-        if n < LEAST_SESSIONS as f64 {
+        if n < MIN_SESSIONS as f64 {
             return None;
         }
         let mean = sum / n;
@@ -273,7 +273,7 @@ fn speedup_over_direct(state: &State, now: u64, flow: &FlowId, taken: &TakenPath
         let mut over_relays = Sample::default();
         over_relays.add(tally);
         let since = of_class(&direct).without(&of_class(&taken.direct_before))?;
-        let has_enough = over_relays.sessions.min(since.sessions) >= LEAST_SESSIONS;
+        let has_enough = over_relays.sessions.min(since.sessions) >= MIN_SESSIONS;
         has_enough.then(|| Compared::new(tally.size_class, &over_relays, &since))
     };
     let compared: Vec<Compared> = taken.sessions.iter().filter_map(compare).collect();
@@ -432,15 +432,15 @@ pub(crate) fn exclude(state: &State, now: u64, flows: &mut [Flow], legs: &mut Le
             continue;
         }
         let Some(alias) = alias(&flow.id) else { continue };
-        let site = Place::Site(flow.source.clone());
-        let is_allowed = |to: &Place| match to {
-            Place::Relay(region) => !excluded.contains(region),
-            Place::Site(_) => true,
+        let site = LegEnd::Site(flow.source.clone());
+        let is_allowed = |to: &LegEnd| match to {
+            LegEnd::Relay(region) => !excluded.contains(region),
+            LegEnd::Site(_) => true,
         };
         let copied: Vec<_> = legs
             .iter()
             .filter(|((from, to), _)| *from == site && is_allowed(to))
-            .map(|((_, to), leg)| ((Place::Site(alias.clone()), to.clone()), *leg))
+            .map(|((_, to), leg)| ((LegEnd::Site(alias.clone()), to.clone()), *leg))
             .collect();
         legs.extend(copied);
         flow.source = alias;
@@ -450,7 +450,7 @@ pub(crate) fn exclude(state: &State, now: u64, flows: &mut [Flow], legs: &mut Le
 /// Returns the name of a flow's own source: unlike any site's, and unlike any other flow's.
 fn alias(flow: &FlowId) -> Option<SiteId> {
     let hash = blake3::hash(flow.as_str().as_bytes()).to_hex();
-    let name: String = flow.as_str().chars().take(LONGEST_NAME).collect();
+    let name: String = flow.as_str().chars().take(MAX_NAME).collect();
     SiteId::new(format!("site-of.{name}.{}", &hash[..8])).ok()
 }
 

@@ -12,7 +12,7 @@ use tradewind_plan::{PacketPlan, Plan, PlannedFlow, Problem, verify};
 use tradewind_units::{Bytes, FlowId, Money, Ratio, RelayId};
 
 use crate::account;
-pub use crate::account::{Rest, costs, rest};
+pub use crate::account::{UnassignedCosts, costs, rest};
 use crate::draft::{CONTROLLER, DAY_MS, Draft, OPERATOR};
 use crate::event::{Answer, Event, Refusal};
 use crate::prices;
@@ -21,10 +21,10 @@ use crate::state::State;
 pub use crate::tenant::{BudgetChange, Tenant, TenantId, TenantToken};
 
 /// Most tenants, and most tokens of one. Chosen: a team's customers.
-const MOST_TENANTS: usize = 256;
-const MOST_TOKENS: usize = 16;
+const MAX_TENANTS: usize = 256;
+const MAX_TOKENS: usize = 16;
 /// Most flows that a tenant declares by its own token. Chosen: the operator declares more.
-const MOST_FLOWS: usize = 64;
+const MAX_FLOWS: usize = 64;
 /// Parts of a machine's price are rounded up, so that their sum may be above a budget by so much.
 const ROUNDING: Money = Money::MICRO;
 
@@ -309,8 +309,8 @@ pub(crate) fn set(
     alarm: Option<Ratio>,
 ) -> Result<Answer, Refusal> {
     let known = draft.state.tenants.get(id).cloned();
-    if known.is_none() && draft.state.tenants.len() >= MOST_TENANTS {
-        return Err(Refusal::Invalid(format!("there are {MOST_TENANTS} tenants already")));
+    if known.is_none() && draft.state.tenants.len() >= MAX_TENANTS {
+        return Err(Refusal::Invalid(format!("there are {MAX_TENANTS} tenants already")));
     }
     let tenant = known.unwrap_or_else(|| Tenant::new(id.clone()));
     let budget = match budget {
@@ -349,8 +349,8 @@ pub(crate) fn set_tokens(
     let mut tenant = known(draft, id)?;
     match added {
         None => tenant.tokens.clear(),
-        Some(_) if tenant.tokens.len() >= MOST_TOKENS => {
-            let problem = format!("tenant {id} has {MOST_TOKENS} tokens: remove them first");
+        Some(_) if tenant.tokens.len() >= MAX_TOKENS => {
+            let problem = format!("tenant {id} has {MAX_TOKENS} tokens: remove them first");
             return Err(Refusal::Conflict(problem));
         }
         Some(token) => tenant.tokens.push(token.clone()),
@@ -381,8 +381,8 @@ pub(crate) fn claim(
         if matches!(event, Event::RemoveFlow(_)) {
             return Err(Refusal::NotFound(format!("no flow `{flow}`")));
         }
-        if tenant.flows.len() >= MOST_FLOWS {
-            let problem = format!("tenant {id} has {MOST_FLOWS} flows: remove one first");
+        if tenant.flows.len() >= MAX_FLOWS {
+            let problem = format!("tenant {id} has {MAX_FLOWS} flows: remove one first");
             return Err(Refusal::Conflict(problem));
         }
         check_new(draft, id, flow)?;
@@ -791,7 +791,7 @@ mod tests {
             for (day, rest) in rest(&state, now, DAYS, &costs) {
                 let tenants: Money = costs.values().map(|days| days[&day]).sum();
                 let all = state.spent.get(&day).map_or(Money::ZERO, Spent::total);
-                let Rest { flows, machines, tests, unknown, excess } = rest;
+                let UnassignedCosts { flows, machines, tests, unknown, excess } = rest;
                 prop_assert_eq!(tenants + flows + machines + tests + unknown, all + excess);
                 prop_assert_eq!(tenants + rest.total(), all.max(tenants));
             }
@@ -804,7 +804,7 @@ mod tests {
     }
 
     /// Returns the parts of today, which tell what tenants' costs do not.
-    fn rest_of(bench: &Bench) -> Rest {
+    fn rest_of(bench: &Bench) -> UnassignedCosts {
         let costs = costs(bench.state(), bench.time(), 1);
         rest(bench.state(), bench.time(), 1, &costs)[&(bench.now / DAY_MS)]
     }
@@ -945,7 +945,7 @@ mod tests {
         bench.sessions(1, 1, vec![gigabytes(3), of_b.clone()]);
         bench.pass(120);
         let check = |bench: &Bench| {
-            let Rest { flows, machines, tests, unknown, excess } = rest_of(bench);
+            let UnassignedCosts { flows, machines, tests, unknown, excess } = rest_of(bench);
             let spent = &bench.state().spent[&(bench.now / DAY_MS)];
             let sum = cost_of(bench, "poor", 0) + flows + machines + tests + unknown;
             assert_eq!(sum, spent.total() + excess);

@@ -19,9 +19,9 @@ pub const EVERY: Duration = Duration::from_secs(3600);
 /// Bytes of one round: each size in both arms.
 pub(crate) const ROUND_BYTES: u64 = 2 * (SIZES[0] as u64 + SIZES[1] as u64 + SIZES[2] as u64);
 /// Most transfers of a day between two places. Chosen: more than its hours have.
-const MOST_OF_DAY: usize = 200;
+const MAX_OF_DAY: usize = 200;
 /// Longest time of a transfer, in seconds. Chosen: above what agents wait for.
-const LONGEST_S: f64 = 60.0;
+const MAX_S: f64 = 60.0;
 
 /// The completion times of the transfers of one size and arm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ pub(crate) fn with(
     times: &[TransferTime],
 ) -> Option<DayTransfers> {
     let is_possible = |time: &TransferTime| {
-        SIZES.contains(&time.size_bytes) && (f64::MIN_POSITIVE..LONGEST_S).contains(&time.seconds)
+        SIZES.contains(&time.size_bytes) && (f64::MIN_POSITIVE..MAX_S).contains(&time.seconds)
     };
     if times.is_empty() || times.len() > 2 * SIZES.len() || !times.iter().all(is_possible) {
         return None;
@@ -59,7 +59,7 @@ pub(crate) fn with(
     let day = now / DAY_MS;
     let today = state.transfers.get(&ends).and_then(|days| days.get(&day));
     let known = today.map_or(&[][..], |today| &today.times);
-    let times = known.iter().chain(times).take(MOST_OF_DAY).copied().collect();
+    let times = known.iter().chain(times).take(MAX_OF_DAY).copied().collect();
     let (source, destination) = ends;
     Some(DayTransfers { source, destination, day, unix_ms: now, times })
 }

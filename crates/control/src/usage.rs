@@ -11,7 +11,7 @@ use tradewind_units::FlowId;
 use crate::draft::{DAY_MS, HOUR_MS};
 use crate::message::{FlowHour, SessionBatch, SessionTally};
 use crate::record::{DayUsage, HourUsage, Record};
-use crate::sessions::MOST_COUNT;
+use crate::sessions::MAX_COUNT;
 use crate::state::State;
 
 /// The oldest hour that is taken as an agent tells it. Chosen: agents go on without a controller
@@ -19,7 +19,7 @@ use crate::state::State;
 const OLDEST_HOURS: u64 = 7 * 24;
 /// Most hours of one flow in a batch; with more, none of them counts. Chosen: the oldest, this one,
 /// and some for a clock that was set.
-const MOST_HOURS: usize = OLDEST_HOURS as usize + 24;
+const MAX_HOURS: usize = OLDEST_HOURS as usize + 24;
 /// Hours of a day.
 pub(crate) const HOURS: u64 = DAY_MS / HOUR_MS;
 
@@ -67,7 +67,7 @@ fn agrees(hours: &[&FlowHour], (sessions, bytes): (u64, u64)) -> bool {
     let sum = |of: fn(&FlowHour) -> u64| {
         hours.iter().try_fold(0_u64, |sum, hour| sum.checked_add(of(hour)))
     };
-    hours.len() <= MOST_HOURS
+    hours.len() <= MAX_HOURS
         && sum(|hour| hour.sessions) == Some(sessions)
         && sum(|hour| hour.bytes) == Some(bytes)
 }
@@ -119,8 +119,8 @@ fn added(state: &State, flow: &FlowId, more: &[HourUsage]) -> impl Iterator<Item
 
 /// Adds within what is exact.
 fn add(sum: &mut HourUsage, more: &HourUsage) {
-    sum.sessions = sum.sessions.saturating_add(more.sessions).min(MOST_COUNT);
-    sum.bytes = sum.bytes.saturating_add(more.bytes).min(MOST_COUNT);
+    sum.sessions = sum.sessions.saturating_add(more.sessions).min(MAX_COUNT);
+    sum.bytes = sum.bytes.saturating_add(more.bytes).min(MAX_COUNT);
     // Sessions of batches before this one are among those that were open.
     sum.concurrent = sum.concurrent.max(more.concurrent).min(sum.sessions);
 }
@@ -187,7 +187,7 @@ mod tests {
             vec![told(now - 1, 1, 1)],
             vec![told(now - 1, 3, 1)],
             vec![beyond.clone(), beyond],
-            vec![told(now - 1, 0, 0); MOST_HOURS + 1],
+            vec![told(now - 1, 0, 0); MAX_HOURS + 1],
             // A clock that is wrong by far.
             vec![told(now + 1, 1, 0), told(now - OLDEST_HOURS - 1, 1, 0)],
         ]

@@ -19,13 +19,13 @@ use crate::record::{Host, PlanRecord, Role};
 use crate::state::State;
 
 /// Most entries of each list of changes. Chosen: more than a person types.
-pub const MOST_CHANGES: usize = 100;
+pub const MAX_CHANGES: usize = 100;
 /// The least factor of a volume. Chosen: below what anybody expects.
-pub const LEAST_FACTOR: f64 = 0.001;
+pub const MIN_FACTOR: f64 = 0.001;
 /// The greatest factor of a price or volume. Chosen: beyond what anybody expects.
-pub const MOST_FACTOR: f64 = 1000.0;
+pub const MAX_FACTOR: f64 = 1000.0;
 /// Most flows with another path that an answer lists. Chosen: as many as a person looks through.
-pub const MOST_MOVES: usize = 1000;
+pub const MAX_MOVES: usize = 1000;
 
 /// Changes that are supposed; none of them is made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,15 +33,15 @@ pub const MOST_MOVES: usize = 1000;
 pub struct WhatIf {
     /// Regions without relays: `gcp:us-east4`, or all of a cloud, `gcp:*`.
     #[serde(default)]
-    #[schemars(length(max = MOST_CHANGES))]
+    #[schemars(length(max = MAX_CHANGES))]
     pub without: Vec<String>,
     /// Prices that are others.
     #[serde(default)]
-    #[schemars(length(max = MOST_CHANGES))]
+    #[schemars(length(max = MAX_CHANGES))]
     pub prices: Vec<PriceChange>,
     /// Volumes that are others.
     #[serde(default)]
-    #[schemars(length(max = MOST_CHANGES))]
+    #[schemars(length(max = MAX_CHANGES))]
     pub volumes: Vec<VolumeChange>,
     /// The most that a day may cost, in dollars; the budget as it is set when absent.
     #[serde(default)]
@@ -101,7 +101,7 @@ pub struct Supposed {
     pub regions: Vec<RegionChange>,
     /// The number of flows with another path.
     pub moves: usize,
-    /// Those flows, at most [`MOST_MOVES`].
+    /// Those flows, at most [`MAX_MOVES`].
     pub flows: Vec<Move>,
 }
 
@@ -241,7 +241,7 @@ impl Present {
             }
         }
         let moves = flows.len();
-        flows.truncate(MOST_MOVES);
+        flows.truncate(MAX_MOVES);
         Supposed {
             present: self.worth,
             plan: after,
@@ -266,8 +266,8 @@ fn by_region<'a>(regions: impl Iterator<Item = &'a RegionId>) -> BTreeMap<Region
 /// When a change is not possible, or names what is not there; or nothing can be planned.
 pub fn problem(state: &State, now: Timestamp, asked: &WhatIf) -> Result<Problem, Refusal> {
     let lengths = [asked.without.len(), asked.prices.len(), asked.volumes.len()];
-    if lengths.iter().any(|length| *length > MOST_CHANGES) {
-        return Err(Refusal::Invalid(format!("at most {MOST_CHANGES} changes of a kind")));
+    if lengths.iter().any(|length| *length > MAX_CHANGES) {
+        return Err(Refusal::Invalid(format!("at most {MAX_CHANGES} changes of a kind")));
     }
     let named = asked.without.iter().chain(asked.prices.iter().map(|price| &price.from));
     for named in named {
@@ -335,8 +335,8 @@ fn change_volumes(
     changes: &[VolumeChange],
 ) -> Result<(), Refusal> {
     for VolumeChange { flow, times } in changes {
-        if !(LEAST_FACTOR..=MOST_FACTOR).contains(times) {
-            let expected = format!("{LEAST_FACTOR} to {MOST_FACTOR}");
+        if !(MIN_FACTOR..=MAX_FACTOR).contains(times) {
+            let expected = format!("{MIN_FACTOR} to {MAX_FACTOR}");
             return Err(Refusal::Invalid(format!("the factor of a volume is {expected}")));
         }
         if let Some(flow) = flow.as_ref().filter(|flow| !state.flows.contains_key(*flow)) {
@@ -354,8 +354,8 @@ fn change_volumes(
 fn change_prices(inputs: &mut Inputs, changes: &[PriceChange]) -> Result<(), Refusal> {
     let mut pairs: BTreeMap<(RegionId, Option<RegionId>), PricePerGb> = BTreeMap::new();
     for PriceChange { from: named, times } in changes {
-        if !(0.0..=MOST_FACTOR).contains(times) {
-            return Err(Refusal::Invalid(format!("the factor of a price is 0 to {MOST_FACTOR}")));
+        if !(0.0..=MAX_FACTOR).contains(times) {
+            return Err(Refusal::Invalid(format!("the factor of a price is 0 to {MAX_FACTOR}")));
         }
         for from in inputs.regions.iter().filter(|region| fits(named, region)) {
             for to in inputs.regions.iter().map(Some).chain([None]) {

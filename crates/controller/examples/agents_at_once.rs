@@ -51,7 +51,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Time at rest that is measured.
 const AT_REST: Duration = Duration::from_secs(20);
 /// Longest time of each part.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX: Duration = Duration::from_secs(300);
 /// Ticks of the processor clock in a second, as in `/proc/PID/stat`.
 const TICKS: f64 = 100.0;
 
@@ -234,8 +234,8 @@ fn change(client: &Client, all: &All, hosts: &[Host]) -> Result<(), Failed> {
 fn wait(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
     let begun = Instant::now();
     while !is_so()? {
-        if begun.elapsed() > LONGEST {
-            return Err(format!("{what}: not within {LONGEST:?}").into());
+        if begun.elapsed() > MAX {
+            return Err(format!("{what}: not within {MAX:?}").into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -17,7 +17,7 @@ use hyper::StatusCode;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tradewind_control::message::{DocumentVersion, LONG_POLL, MOST_BYTES};
+use tradewind_control::message::{DocumentVersion, LONG_POLL, MAX_BYTES};
 use tradewind_control::{Answer, Controller, Event};
 use tradewind_grant::first_flight::{HELLO_LIMIT, PROOF_BYTES};
 use tradewind_grant::{IdentityKey, PublicIdentity};
@@ -33,11 +33,11 @@ use crate::links::PROBE_EVERY;
 use crate::listener::{self, stopped};
 
 /// Most connections at once. Chosen: two for each of 2,000 hosts.
-const MOST_CONNECTIONS: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 /// Longest time for a handshake. Chosen: as at relays.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a request to join: it comes from a host that is not trusted yet. Chosen.
-const MOST_JOIN_BYTES: usize = 16 * 1024;
+const MAX_JOIN_BYTES: usize = 16 * 1024;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +89,7 @@ pub(crate) async fn serve(
             listener::serve(connection, router.layer(Extension(peer)), stop).await;
         }
     };
-    listener::accept(listener, MOST_CONNECTIONS, stop, one).await;
+    listener::accept(listener, MAX_CONNECTIONS, stop, one).await;
     Ok(())
 }
 
@@ -157,7 +157,7 @@ async fn join(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let request = answer::message(request, MOST_JOIN_BYTES).await?;
+    let request = answer::message(request, MAX_JOIN_BYTES).await?;
     let event = Event::Join { identity: peer.identity, from: peer.from, request };
     match shared.engine.handle(event).await? {
         Answer::Joined(joined) => answer::ok(&joined),
@@ -170,7 +170,7 @@ async fn report(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let report = answer::message(request, MOST_BYTES).await?;
+    let report = answer::message(request, MAX_BYTES).await?;
     let event = Event::Report { identity: peer.identity, report };
     match shared.engine.handle(event).await? {
         Answer::Reported(reported) => answer::ok(&reported),

@@ -33,7 +33,7 @@ pub(crate) use guard::Tokens;
 pub use routes::document;
 
 /// Most connections at once. Chosen: several people and their tools.
-const MOST_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// The state that all requests share.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Shared, tokens: Tokens)
     let stop = shared.stop.clone();
     let router = router(shared, tokens);
     let one = move |stream, _from, stop| listener::serve(stream, router.clone(), stop);
-    listener::accept(listener, MOST_CONNECTIONS, stop, one).await;
+    listener::accept(listener, MAX_CONNECTIONS, stop, one).await;
 }
 
 fn router(shared: Shared, tokens: Tokens) -> Router {

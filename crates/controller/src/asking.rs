@@ -11,7 +11,7 @@ use std::time::Instant;
 use hyper::StatusCode;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
-use tradewind_control::front::{self, MOST_PLANS};
+use tradewind_control::front::{self, MAX_PLANS};
 use tradewind_control::packet_flow::PacketFlowRecord;
 use tradewind_control::record::{FlowRecord, Settings};
 use tradewind_control::what_if::{self, Present, WhatIf, Worth};
@@ -30,7 +30,7 @@ const ONE_PLAN: Duration = Duration::from_secs(2);
 /// Longest time of all plans of a front. Chosen: below what clients wait for.
 const ALL_PLANS: Duration = Duration::from_secs(10);
 /// Longest wait for those who asked before. Chosen: a front, or some plans.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Time after which a front is computed again in any case. Chosen: what is measured drifts by less
 /// than what makes a plan stale.
 const FRONT_LASTS: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ pub(crate) struct Asking {
 /// A front, and that which it was computed of.
 #[derive(Debug)]
 struct Kept {
-    basis: Basis,
+    basis: FrontKey,
     made: Instant,
     front: Front,
 }
@@ -54,7 +54,7 @@ struct Kept {
 /// That which a front is computed of. What is measured otherwise leads to another plan, and with
 /// that to another front.
 #[derive(Debug, PartialEq)]
-struct Basis {
+struct FrontKey {
     flows: Arc<BTreeMap<FlowId, FlowRecord>>,
     packet_flows: Arc<BTreeMap<FlowId, PacketFlowRecord>>,
     settings: Settings,
@@ -63,7 +63,7 @@ struct Basis {
     plan_in_effect: Option<u64>,
 }
 
-impl Basis {
+impl FrontKey {
     fn of(state: &State) -> Self {
         let relays = state.relay_hosts(millis(unix_now()));
         Self {
@@ -93,9 +93,9 @@ impl Asking {
 
     /// Returns the plans of several budgets; those of before if nothing has changed.
     pub(crate) async fn front(&self, engine: &Engine) -> Result<Front, Problem> {
-        let mut kept = self.turn(LONGEST_WAIT).await?;
+        let mut kept = self.turn(MAX_WAIT).await?;
         let state = engine.read(|controller| controller.state().clone()).await;
-        let basis = Basis::of(&state);
+        let basis = FrontKey::of(&state);
         let is_good = |kept: &&Kept| kept.basis == basis && kept.made.elapsed() < FRONT_LASTS;
         if let Some(kept) = kept.as_ref().filter(is_good) {
             return Ok(kept.front.clone());
@@ -117,7 +117,7 @@ impl Asking {
         engine: &Engine,
         asked: WhatIf,
     ) -> Result<SupposedView, Problem> {
-        let turn = self.turn(LONGEST_WAIT).await?;
+        let turn = self.turn(MAX_WAIT).await?;
         let state = engine.read(|controller| controller.state().clone()).await;
         let planner = self.planner.clone();
         computed(move || {
@@ -139,7 +139,7 @@ fn front_of(planner: &Planner, state: &State) -> Result<Front, Refusal> {
     let problem = Controller::problem_of(state, now)?;
     let present = Present::new(state, now, &problem).worth;
     let budget = state.settings.budget_usd_per_day;
-    let solve = |problem: &_| planner.solve(problem, ALL_PLANS / MOST_PLANS);
+    let solve = |problem: &_| planner.solve(problem, ALL_PLANS / MAX_PLANS);
     let reserved = Controller::reserved_of(state, now);
     let of_streams = budget.checked_sub(reserved).unwrap_or_default();
     let worth = |plan: &Plan, of_streams: Money| {
@@ -178,7 +178,7 @@ mod tests {
     async fn those_who_wait_too_long_are_refused() {
         let executor = Arc::new(tradewind_plan::solver::OneByOne);
         let asking = Asking::new(Planner::new(executor));
-        let first = asking.turn(LONGEST_WAIT).await.unwrap();
+        let first = asking.turn(MAX_WAIT).await.unwrap();
         let wait = Duration::from_millis(50);
         let refused = asking.turn(wait).await.unwrap_err();
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
-use tradewind_control::message::{ErrorAnswer, MOST_BYTES};
+use tradewind_control::message::{ErrorAnswer, MAX_BYTES};
 use tradewind_units::{Duration, shown};
 
 use crate::folder::{Access, Token};
@@ -154,7 +154,7 @@ impl Client {
         if status.is_success() {
             return Ok(Events { client: self, body, received: Vec::new() });
         }
-        let read = Limited::new(body, MOST_BYTES).collect();
+        let read = Limited::new(body, MAX_BYTES).collect();
         let read = self.runtime.block_on(async { timeout(TIMEOUT, read).await });
         Err(self.refused(status, &self.in_time(read)?.to_bytes()))
     }
@@ -258,7 +258,7 @@ impl Events<'_> {
             let frame = frame.ok_or_else(|| self.client.unreachable("it ended the connection"))?;
             let frame = frame.map_err(|error| self.client.unreachable(error))?;
             self.received.extend(frame.into_data().unwrap_or_default());
-            if self.received.len() > MOST_BYTES {
+            if self.received.len() > MAX_BYTES {
                 return Err(self.client.unread(&"an event without an end"));
             }
         }
@@ -289,7 +289,7 @@ async fn exchange(
     let asked = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await?;
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await?;
         Ok::<_, AnyError>((status, body.to_bytes()))
     };
     let mut asked = std::pin::pin!(asked);

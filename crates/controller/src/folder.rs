@@ -37,7 +37,7 @@ const READER: &str = "reader.toml";
 const STORE: &str = "store.db";
 
 /// Most bytes of a file with a secret.
-const MOST_SECRET_BYTES: usize = 4096;
+const MAX_SECRET_BYTES: usize = 4096;
 
 /// The settings of a controller: the file `controller.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -234,7 +234,7 @@ impl Folder {
     }
 
     fn secret(&self, name: &str) -> Result<Zeroizing<String>, ControllerError> {
-        let read = secret_file::read(&self.0.join(name), MOST_SECRET_BYTES);
+        let read = secret_file::read(&self.0.join(name), MAX_SECRET_BYTES);
         read.map_err(|error| self.unread(name, &error))
     }
 

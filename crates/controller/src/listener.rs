@@ -18,9 +18,9 @@ use tradewind_units::Duration;
 use crate::error::ControllerError;
 
 /// Most bytes of a request's head. Chosen: the least that hyper allows.
-const MOST_HEAD_BYTES: usize = 8 * 1024;
+const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// Most headers of a request. Chosen.
-const MOST_HEADERS: usize = 32;
+const MAX_HEADERS: usize = 32;
 /// Longest wait for a request's head, which is also how long a connection may be idle. Chosen:
 /// above the time between two reports.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,8 +106,8 @@ pub(crate) async fn serve(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MOST_HEAD_BYTES)
-        .max_headers(MOST_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {

@@ -22,11 +22,11 @@ const PLANNING_TIME: Duration = Duration::from_secs(2);
 /// measurements arrive within it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The share of time that planning may take. Chosen.
-const MOST_SHARE: u32 = 10;
+const MAX_SHARE: u32 = 10;
 
 /// Most times that a plan which is only asked about begins anew because a plan was made meanwhile.
 /// Chosen: plans follow each other seldom.
-const MOST_ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Threads for the pieces of a solver's work.
 pub type Threads = Arc<dyn Executor + Send + Sync>;
@@ -77,7 +77,7 @@ impl Work {
         &self,
         solve: impl Fn(&(dyn Fn() -> bool + Sync)) -> Result<T, String>,
     ) -> Result<T, String> {
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             self.wait();
             let gave_way = AtomicBool::new(false);
             let answer = solve(&|| {
@@ -189,7 +189,7 @@ impl Planner {
                 Ok(number) => tracing::info!("made plan {number}: {}", reasons.join("; ")),
                 Err(problem) => tracing::debug!("no plan: {}", problem.error),
             }
-            pause = LOOK_EVERY.max(took * MOST_SHARE);
+            pause = LOOK_EVERY.max(took * MAX_SHARE);
         }
     }
 }
@@ -264,7 +264,7 @@ mod tests {
             Ok(must_end())
         });
         assert!(refused.unwrap_err().contains("ask again"));
-        assert_eq!(attempts.load(Ordering::Relaxed), MOST_ATTEMPTS);
+        assert_eq!(attempts.load(Ordering::Relaxed), MAX_ATTEMPTS);
         assert_eq!(work.give_way(|must_end| Ok(must_end())), Ok(false));
     }
 }

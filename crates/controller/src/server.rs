@@ -30,7 +30,7 @@ use crate::store::Store;
 const TICK: Duration = Duration::from_secs(1);
 /// Time without a tick after which the controller counts as stuck. Chosen: far longer than any
 /// decision takes.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const MAX_SILENCE: Duration = Duration::from_secs(30);
 /// Ticks between two times that old data is removed from the store: an hour's.
 const PRUNE_EVERY: u64 = 3600;
 
@@ -214,7 +214,7 @@ fn tell_systemd(state: &str) {
 
 /// Lets time pass for the controller until `stop` is true.
 async fn tick(engine: &Engine, health: &Health, mut stop: watch::Receiver<bool>) {
-    let heart = health.expect_heartbeats("the clock", LONGEST_SILENCE);
+    let heart = health.expect_heartbeats("the clock", MAX_SILENCE);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_refused = false;

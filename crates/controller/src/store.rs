@@ -38,7 +38,7 @@ const DAILY: [&str; 6] = ["jumps", "packets", "relayed", "sessions", "transfers"
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
 /// Longest problem that is shown, in bytes. Chosen: a line that a person reads.
-const MOST_PROBLEM_BYTES: usize = 200;
+const MAX_PROBLEM_BYTES: usize = 200;
 /// Longest wait for a reader that holds the file, such as a backup. Chosen.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -120,7 +120,7 @@ impl StoreError {
 
     fn damaged(file: &Path, problem: impl Into<String>) -> Self {
         // SQLite's findings have several lines.
-        let problem = one_line(&problem.into(), MOST_PROBLEM_BYTES);
+        let problem = one_line(&problem.into(), MAX_PROBLEM_BYTES);
         Self::Damaged { file: file.display().to_string(), problem }
     }
 

@@ -469,7 +469,7 @@ pub struct History {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
-    /// The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::imported::MOST_IMPORTED).
+    /// The measurements, 1 to [`MAX_IMPORTED`](tradewind_control::imported::MAX_IMPORTED).
     pub measurements: Vec<Imported>,
 }
 
@@ -477,7 +477,7 @@ pub struct ImportRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BillRequest {
-    /// The entries, 1 to [`MOST_BILLED`](tradewind_control::billed::MOST_BILLED). Those of one day
+    /// The entries, 1 to [`MAX_BILLED`](tradewind_control::billed::MAX_BILLED). Those of one day
     /// and host are added up, and replace what was imported for them before.
     pub billed: Vec<Billed>,
 }
@@ -488,12 +488,12 @@ pub struct Places {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Those of hosts and flows, by name; where one is not known, it is absent.
-    pub places: Vec<Place>,
+    pub places: Vec<SiteLocation>,
 }
 
 /// The place of a site or region.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Place {
+pub struct SiteLocation {
     /// The site; a region as a site.
     pub site: SiteId,
     /// Its city.

@@ -28,7 +28,7 @@ use crate::processes::{LabContext, ProcessError};
 /// Time for which an invite lasts. Chosen: an agent uses it at once.
 const INVITE_TTL_MS: u64 = 600_000;
 /// Longest wait for the first reports of all agents. Chosen: sixteen take two seconds.
-const LONGEST_START: Duration = Duration::from_secs(60);
+const MAX_START: Duration = Duration::from_secs(60);
 /// Time between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(100);
 /// The port of the listener for agents, on the lab.
@@ -100,7 +100,7 @@ impl<'a> Controlled<'a> {
         let program = context.program.as_path();
         let agents = Agents::start(&on, hosts, (program, &folders), identity, invite)?;
         let mut overlay = Self { context, client, _serving: serving, agents, _programs: programs };
-        overlay.wait("reports of all agents", LONGEST_START, |it| {
+        overlay.wait("reports of all agents", MAX_START, |it| {
             let count = reported(&it.client)?;
             done(count as u64);
             Ok((count >= hosts.len()).then_some(()))

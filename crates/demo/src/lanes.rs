@@ -20,10 +20,10 @@ pub struct Work {
 
 /// Largest sum of concurrent peaks on a shared host, in bit/s. Chosen: well below the gigabit of
 /// the demo's sites, so that no transfer queues behind another.
-const MOST_SHARED_BPS: u64 = 800_000_000;
+const MAX_SHARED_BPS: u64 = 800_000_000;
 /// Largest concurrent load on the emulator, in bit/s. Chosen: half of what two cores carried with a
 /// valid record (`make bench`), so that programs on the hosts have the other half.
-const MOST_LOAD_BPS: u64 = 2_000_000_000;
+const MAX_LOAD_BPS: u64 = 2_000_000_000;
 
 /// Splits the work into groups, each to be run at once; every index appears once.
 ///
@@ -57,9 +57,9 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     fn has_capacity_for(&self, work: &Work) -> bool {
         let fits = |used: Option<&u64>| {
-            used.is_none_or(|used| used + work.peak.as_bps() <= MOST_SHARED_BPS)
+            used.is_none_or(|used| used + work.peak.as_bps() <= MAX_SHARED_BPS)
         };
-        self.load_bps + work.load.as_bps() <= MOST_LOAD_BPS
+        self.load_bps + work.load.as_bps() <= MAX_LOAD_BPS
             && fits(self.sent_bps.get(&work.source))
             && fits(self.received_bps.get(&work.destination))
     }

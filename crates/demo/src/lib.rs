@@ -44,7 +44,9 @@ pub use error::DemoError;
 use crate::controlled::Controlled;
 use crate::looped::{Effort, Planned};
 use crate::processes::{LabContext, ProcessError, Stop};
-use crate::report::{DemoReport, FlowResult, Place, RelayResult, Role, SCHEMA_VERSION, StepTime};
+use crate::report::{
+    DemoReport, FlowResult, MapPoint, RelayResult, Role, SCHEMA_VERSION, StepTime,
+};
 use crate::scenario::Scenario;
 use crate::transfers::{Carriage, Outcome, PathKind, Transfer};
 
@@ -261,7 +263,7 @@ fn relay_results(plan: &Planned) -> Vec<RelayResult> {
     results
 }
 
-fn places(topology: &Topology, plan: &Planned) -> Vec<Place> {
+fn places(topology: &Topology, plan: &Planned) -> Vec<MapPoint> {
     let located = topology.sites.iter().filter_map(|site| Some((site, site.location?)));
     let relays = &plan.record.plan.relays;
     located
@@ -272,7 +274,7 @@ fn places(topology: &Topology, plan: &Planned) -> Vec<Place> {
                 (true, true) => Role::Relay,
                 (true, false) => Role::Candidate,
             };
-            Place {
+            MapPoint {
                 name: site.id.to_string(),
                 latitude_deg: location.latitude(),
                 longitude_deg: location.longitude(),

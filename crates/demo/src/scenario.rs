@@ -11,7 +11,7 @@ use toml::Spanned;
 use tradewind_units::{Bandwidth, Bytes, Money, PricePerGb, RegionId, SiteId};
 
 /// Largest number of sites: each of their flows takes a port.
-const MOST_SITES: usize = 200;
+const MAX_SITES: usize = 200;
 
 /// The syntax of a scenario file.
 #[derive(Debug, Deserialize)]
@@ -198,9 +198,9 @@ fn check(file: &ScenarioFile) -> Result<(), ScenarioError> {
     if file.sites.len() < 2 {
         return inconsistent(format!("sites: {} given, a mesh needs at least 2", file.sites.len()));
     }
-    if file.sites.len() > MOST_SITES {
+    if file.sites.len() > MAX_SITES {
         let count = file.sites.len();
-        return inconsistent(format!("sites: {count} given, at most {MOST_SITES} have ports"));
+        return inconsistent(format!("sites: {count} given, at most {MAX_SITES} have ports"));
     }
     let mut names = BTreeSet::new();
     let regions = file.regions.iter().map(|region| region.get_ref().as_str());

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_grant::{Destination, DestinationRule};
-use tradewind_plan::{Flow, Legs, Place, Plan};
+use tradewind_plan::{Flow, LegEnd, Legs, Plan};
 use tradewind_units::{Bytes, FlowId, RelayId, Segments, SiteId};
 
 use crate::legs::{Collected, accepted, initial_window, wide};
 use crate::permissions::{DialPolicy, GrantTerms};
-use crate::route_table::MOST_ROUTES;
+use crate::route_table::MAX_ROUTES;
 use crate::{DesiredError, Hop, LegProfile, ProcessLegs, Route, RouteTable};
 
 /// The facts that a plan leaves open: the addresses of its relays, and the destinations of its
@@ -170,7 +170,7 @@ impl Dialled<'_> {
     /// Adds one path; its last leg, to the destination, is no leg between neighbours of the
     /// overlay.
     fn walk(&mut self, flow: &Flow, destination: &Destination, path: &[RelayId]) {
-        let source = Place::Site(flow.source.clone());
+        let source = LegEnd::Site(flow.source.clone());
         let mut from = (By::Gateway(flow.source.clone()), Some(source));
         for relay in path {
             let place = self.place(relay);
@@ -195,8 +195,8 @@ impl Dialled<'_> {
     }
 
     /// Adds the last leg of a path, which its last relay or the gateway dials.
-    fn arrive(&mut self, flow: &Flow, destination: &Destination, from: (By, Option<Place>)) {
-        let end = Place::Site(flow.destination.clone());
+    fn arrive(&mut self, flow: &Flow, destination: &Destination, from: (By, Option<LegEnd>)) {
+        let end = LegEnd::Site(flow.destination.clone());
         let leg = from.1.and_then(|place| self.legs.get(&(place, end)));
         let (first, wide) = (leg.and_then(initial_window), leg.and_then(wide));
         let (learned, window) = match from.0 {
@@ -216,9 +216,9 @@ impl Dialled<'_> {
         *window = (*window).max(wide);
     }
 
-    fn place(&self, relay: &RelayId) -> Option<Place> {
+    fn place(&self, relay: &RelayId) -> Option<LegEnd> {
         let planned = self.plan.relays.iter().find(|planned| planned.id == *relay)?;
-        Some(Place::Relay(planned.region.clone()))
+        Some(LegEnd::Relay(planned.region.clone()))
     }
 
     /// Returns the leg profiles of one process, with this window towards destinations.
@@ -255,13 +255,13 @@ fn route(flow: &FlowId, path: &[RelayId], inventory: &Inventory) -> Result<Route
 }
 
 /// Returns the planned path and its fallbacks, best first, without duplicates, at most
-/// [`MOST_ROUTES`].
+/// [`MAX_ROUTES`].
 fn paths(plan: &Plan, planned: &[RelayId], allowed: Fallbacks) -> Vec<Vec<RelayId>> {
     let mut paths = vec![planned.to_vec()];
     if planned.is_empty() {
         return paths;
     }
-    let most_relayed = if allowed.direct { MOST_ROUTES - 1 } else { MOST_ROUTES };
+    let most_relayed = if allowed.direct { MAX_ROUTES - 1 } else { MAX_ROUTES };
     if allowed.relays {
         let without = |index: usize| {
             let mut rest = planned.to_vec();
@@ -458,9 +458,9 @@ mod tests {
         }
         let mut fast = Leg::new(Duration::from_millis(50));
         fast.initial_window = tradewind_units::Segments::new(80).unwrap();
-        let end = Place::Site("elsewhere".parse().unwrap());
-        let last = Place::Relay("gcp:europe-north1".parse().unwrap());
-        let direct = Place::Site("tokyo".parse().unwrap());
+        let end = LegEnd::Site("elsewhere".parse().unwrap());
+        let last = LegEnd::Relay("gcp:europe-north1".parse().unwrap());
+        let direct = LegEnd::Site("tokyo".parse().unwrap());
         let legs = Legs::from([
             ((last, end.clone()), fast),
             ((direct, end), Leg::new(Duration::from_millis(200))),
@@ -483,8 +483,8 @@ mod tests {
         // A slow machine's traffic over a fast one of its region.
         plan.flows[2].path = vec![names[0], names[2]].into_iter().map(relay_id).collect();
         inventory.leg.encryption = Some(Encryption::None);
-        let site = |name: &str| Place::Site(name.parse().unwrap());
-        let relay = |name: &str| Place::Relay(name.parse().unwrap());
+        let site = |name: &str| LegEnd::Site(name.parse().unwrap());
+        let relay = |name: &str| LegEnd::Relay(name.parse().unwrap());
         let leg = |n| Leg::new(Duration::from_millis(50)).with_connections(n);
         let (north, asia) = (relay("gcp:europe-north1"), relay("gcp:asia-northeast1"));
         let legs = Legs::from([

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Most connections that a stream may have on one leg. Source: the number that Skyplane gives a
 /// whole machine, and that the published throughput grids were measured with.
-pub const MOST_CONNECTIONS: u16 = 64;
+pub const MAX_CONNECTIONS: u16 = 64;
 
 /// The number of connections that carry a bulky stream over one leg.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Connections {
     /// One: the leg is never striped.
     #[default]
     One,
-    /// So many, from 2 to [`MOST_CONNECTIONS`].
+    /// So many, from 2 to [`MAX_CONNECTIONS`].
     Fixed(NonZeroU16),
     /// As many as raise the stream's goodput.
     Adaptive,
@@ -25,12 +25,12 @@ impl Connections {
     /// Creates a fixed number.
     ///
     /// # Errors
-    /// When it is 0 or above [`MOST_CONNECTIONS`].
+    /// When it is 0 or above [`MAX_CONNECTIONS`].
     pub fn fixed(number: u64) -> Result<Self, String> {
         match u16::try_from(number).ok().and_then(NonZeroU16::new) {
             Some(number) if number.get() == 1 => Ok(Self::One),
-            Some(number) if number.get() <= MOST_CONNECTIONS => Ok(Self::Fixed(number)),
-            _ => Err(format!("{number} connections: expected 1 to {MOST_CONNECTIONS}")),
+            Some(number) if number.get() <= MAX_CONNECTIONS => Ok(Self::Fixed(number)),
+            _ => Err(format!("{number} connections: expected 1 to {MAX_CONNECTIONS}")),
         }
     }
 
@@ -43,7 +43,7 @@ impl Connections {
 
 tradewind_units::inline_schema!(Connections, "number or `adaptive`", {
     "anyOf": [
-        { "type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS },
+        { "type": "integer", "minimum": 1, "maximum": MAX_CONNECTIONS },
         { "const": "adaptive" },
     ],
 });
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Connections {
             type Value = Connections;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "a number from 1 to {MOST_CONNECTIONS} or \"adaptive\"")
+                write!(f, "a number from 1 to {MAX_CONNECTIONS} or \"adaptive\"")
             }
 
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Connections, E> {

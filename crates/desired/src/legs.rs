@@ -16,13 +16,13 @@ use tradewind_model::leg::{DEFAULT_INITIAL_WINDOW, DEFAULT_WINDOW};
 use tradewind_model::tcp::LossResponse;
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
-use crate::connections::MOST_CONNECTIONS;
+use crate::connections::MAX_CONNECTIONS;
 use crate::profile::NamedProfile;
 use crate::{BufferNeeds, Connections, LegProfile};
 
 /// Most warm connections of a leg whose initial window the plan relies on, unless the operator sets
 /// another limit. Chosen: a pool is as large as the demand, so this only bounds it.
-const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
+const MAX_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 
 /// Share of a leg's rate for connections that start fast at the same time, together. Chosen: the
 /// same as for a learned rate (docs/reference/jumpstart.md, `pacing_share`).
@@ -88,7 +88,7 @@ impl Collected {
 fn dialled(base: &LegProfile, leg: &Leg, flows: u32) -> LegProfile {
     let mut profile = base.clone();
     if leg.connections > 1 {
-        let connections = leg.connections.min(u32::from(MOST_CONNECTIONS));
+        let connections = leg.connections.min(u32::from(MAX_CONNECTIONS));
         profile.connections =
             Connections::fixed(connections.into()).expect("between two and the most");
     }
@@ -140,7 +140,7 @@ fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
     profile.initial_window = profile.initial_window.or(Some(leg.initial_window));
     profile.receive_buffer = profile.receive_buffer.or(jump.receive_buffer);
     profile.send_buffer = profile.send_buffer.or(jump.send_buffer);
-    profile.warm = profile.warm.or(Some(MOST_WARM));
+    profile.warm = profile.warm.or(Some(MAX_WARM));
     let rate = leg.rate();
     if profile.pacing_rate.is_none() && rate < Bandwidth::MAX {
         let connections = f64::from(leg.connections.max(1)) * f64::from(flows.max(1));
@@ -208,7 +208,7 @@ mod tests {
         // Two flows may begin at once.
         let shared = dialled(&LegProfile::default(), &fast, 2);
         assert_eq!(shared.pacing_rate, Some("21.25 Mbit/s".parse().unwrap()));
-        assert_eq!((profile.pacing_rtts, profile.warm), (Some(4), Some(MOST_WARM)));
+        assert_eq!((profile.pacing_rtts, profile.warm), (Some(4), Some(MAX_WARM)));
         let flight = fast.initial_window.payload(Bytes::new(1448));
         assert!(accepted(&LegProfile::default(), &fast).receive_buffer.unwrap() > flight);
         // The form that relays and gateways read.

@@ -18,7 +18,7 @@ use tradewind_units::{
 use crate::{DesiredError, GrantTerms, Hop};
 
 /// The highest price of a GB that configurations accept, in dollars.
-const MOST_USD_PER_GB: f64 = 100.0;
+const MAX_USD_PER_GB: f64 = 100.0;
 
 /// The facts that a plan leaves open about its packet flows.
 #[derive(Debug, Clone, Default)]
@@ -300,7 +300,7 @@ impl RelayEgress {
 
 /// Returns a tariff in the unit that relays use: dollars for each GB.
 fn by_volume(tariff: Tariff) -> PricePerGb {
-    PricePerGb::from_usd_per_gb(tariff.usd_per_gb().min(MOST_USD_PER_GB)).unwrap_or_default()
+    PricePerGb::from_usd_per_gb(tariff.usd_per_gb().min(MAX_USD_PER_GB)).unwrap_or_default()
 }
 
 /// Returns all addresses of the same family at the same port; a loopback address is returned

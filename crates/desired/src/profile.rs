@@ -25,11 +25,11 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 
 /// Largest buffer, and most bytes unsent, that a profile may set. Source: the largest window that
 /// TCP can announce (RFC 7323).
-pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
+pub const MAX_BUFFER: Bytes = Bytes::new(1 << 30);
 
 /// Least buffer that a profile may set. Source: the first value of `tcp_rmem` and `tcp_wmem`, a
 /// page, below which no full packet fits.
-pub const LEAST_BUFFER: Bytes = Bytes::new(4096);
+pub const MIN_BUFFER: Bytes = Bytes::new(4096);
 
 /// Default of the bytes that a stream carries before its leg is striped. Chosen: a smaller stream
 /// is over, or nearly so, by the time that further connections are open.
@@ -60,15 +60,15 @@ pub struct LegProfile {
     /// is lifted later it is the upper limit of the initial window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
-    /// Bytes in flight that each connection is expected to reach, at most [`LARGEST_BUFFER`]. It
+    /// Bytes in flight that each connection is expected to reach, at most [`MAX_BUFFER`]. It
     /// sets no option: a process that starts on a host that allows less reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Bytes>,
-    /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake, as it
+    /// Receive buffer, [`MIN_BUFFER`] to [`MAX_BUFFER`], set before the handshake, as it
     /// determines the initial receive window. The kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
-    /// Send buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`]; the kernel tunes it when absent.
+    /// Send buffer, [`MIN_BUFFER`] to [`MAX_BUFFER`]; the kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
     /// Pacing rate of a connection, headers included; no cap when absent.
@@ -77,7 +77,7 @@ pub struct LegProfile {
     /// Round trips after which the cap of `pacing_rate` is lifted; never when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing_rtts: Option<u16>,
-    /// Most bytes that wait unsent in the kernel, at most [`LARGEST_BUFFER`].
+    /// Most bytes that wait unsent in the kernel, at most [`MAX_BUFFER`].
     pub notsent_lowat: Bytes,
     /// TCP Fast Open: the first bytes may travel in the SYN, where both ends allow it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -251,7 +251,7 @@ impl Default for LegProfile {
 
 fn socket_buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     let size = buffer(deserializer)?;
-    if let Some(size) = size.filter(|size| *size < LEAST_BUFFER) {
+    if let Some(size) = size.filter(|size| *size < MIN_BUFFER) {
         let problem = format!("a size of at least 4 KiB, not `{size}`");
         return Err(de::Error::custom(problem));
     }
@@ -260,7 +260,7 @@ fn socket_buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<By
 
 fn buffer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     let size = Bytes::deserialize(deserializer)?;
-    if size > LARGEST_BUFFER {
+    if size > MAX_BUFFER {
         let problem = format!("a size of at most 1 GiB, not `{size}`");
         return Err(de::Error::custom(problem));
     }

@@ -31,10 +31,10 @@ use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
 use tradewind_units::RelayId;
 
 /// Most relays of a path, as many as a hop header holds.
-pub const MOST_RELAYS: usize = HOP_LIMIT;
+pub const MAX_RELAYS: usize = HOP_LIMIT;
 /// Most routes of one rule, the first and its fallbacks. Chosen: each relayed one is probed all the
 /// time, and when four have failed, more than paths has been lost.
-pub const MOST_ROUTES: usize = 4;
+pub const MAX_ROUTES: usize = 4;
 
 /// One relay of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub enum Route {
     Refuse,
     /// Direct, without relays.
     Direct,
-    /// Over these relays in this order: one to [`MOST_RELAYS`], without repetition.
+    /// Over these relays in this order: one to [`MAX_RELAYS`], without repetition.
     Relays(Vec<Hop>),
 }
 
@@ -114,7 +114,7 @@ pub enum DesiredError {
     },
     /// A path of no relays, or of too many.
     #[error(
-        "{route}: a path has 1 to {MOST_RELAYS} relays, not {count}; without relays it is `direct`"
+        "{route}: a path has 1 to {MAX_RELAYS} relays, not {count}; without relays it is `direct`"
     )]
     PathLength {
         /// The route, by its destination.
@@ -123,7 +123,7 @@ pub enum DesiredError {
         count: usize,
     },
     /// Too many routes to one destination.
-    #[error("{route}: {count} routes; expected at most {MOST_ROUTES}, fallbacks included")]
+    #[error("{route}: {count} routes; expected at most {MAX_ROUTES}, fallbacks included")]
     RouteCount {
         /// The route, by its destination.
         route: String,
@@ -181,7 +181,7 @@ impl RouteTable {
     /// Creates a table whose rules hold several routes each, the best first.
     ///
     /// # Errors
-    /// As [`RouteTable::new`]; also when a rule has no route or more than [`MOST_ROUTES`], has one
+    /// As [`RouteTable::new`]; also when a rule has no route or more than [`MAX_ROUTES`], has one
     /// twice, combines `refuse` with others, or goes on after `direct`.
     pub fn with_fallbacks(
         rules: Vec<(DestinationRule, Vec<Route>)>,
@@ -269,7 +269,7 @@ fn route_name(rule: &DestinationRule) -> String {
 
 fn check_all(name: &str, routes: &[Route]) -> Result<(), DesiredError> {
     let count = routes.len();
-    if !(1..=MOST_ROUTES).contains(&count) {
+    if !(1..=MAX_ROUTES).contains(&count) {
         return Err(DesiredError::RouteCount { route: name.to_owned(), count });
     }
     for (number, route) in routes.iter().enumerate() {
@@ -289,7 +289,7 @@ fn check_all(name: &str, routes: &[Route]) -> Result<(), DesiredError> {
 
 fn check(name: &str, route: &Route) -> Result<(), DesiredError> {
     let Route::Relays(hops) = route else { return Ok(()) };
-    if !(1..=MOST_RELAYS).contains(&hops.len()) {
+    if !(1..=MAX_RELAYS).contains(&hops.len()) {
         return Err(DesiredError::PathLength { route: name.to_owned(), count: hops.len() });
     }
     for (index, hop) in hops.iter().enumerate() {

@@ -9,19 +9,19 @@
 use crate::field;
 
 /// Most packets of one block (k).
-pub const MOST_SOURCES: usize = 32;
+pub const MAX_SOURCES: usize = 32;
 /// Most repair packets of one block (r).
-pub const MOST_REPAIRS: usize = 8;
+pub const MAX_REPAIRS: usize = 8;
 
-const COEFFICIENTS: [[u8; MOST_SOURCES]; MOST_REPAIRS] = coefficients();
+const COEFFICIENTS: [[u8; MAX_SOURCES]; MAX_REPAIRS] = coefficients();
 
-const fn coefficients() -> [[u8; MOST_SOURCES]; MOST_REPAIRS] {
-    let mut table = [[0; MOST_SOURCES]; MOST_REPAIRS];
-    let first = MOST_SOURCES as u8;
+const fn coefficients() -> [[u8; MAX_SOURCES]; MAX_REPAIRS] {
+    let mut table = [[0; MAX_SOURCES]; MAX_REPAIRS];
+    let first = MAX_SOURCES as u8;
     let mut row = 0;
-    while row < MOST_REPAIRS {
+    while row < MAX_REPAIRS {
         let mut column = 0;
-        while column < MOST_SOURCES {
+        while column < MAX_SOURCES {
             let (x, y) = (first + row as u8, column as u8);
             table[row][column] = field::divide(first ^ y, x ^ y);
             column += 1;
@@ -36,8 +36,8 @@ pub(crate) fn coefficient(row: usize, column: usize) -> u8 {
     COEFFICIENTS[row][column]
 }
 
-/// A square matrix of up to [`MOST_REPAIRS`] rows; rows and columns beyond its size are unused.
-type Square = [[u8; MOST_REPAIRS]; MOST_REPAIRS];
+/// A square matrix of up to [`MAX_REPAIRS`] rows; rows and columns beyond its size are unused.
+type Square = [[u8; MAX_REPAIRS]; MAX_REPAIRS];
 
 /// Returns the inverse of the submatrix with these rows and columns, equal in number.
 ///

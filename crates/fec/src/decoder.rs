@@ -1,6 +1,6 @@
 //! The receiver's side of a block.
 
-use crate::code::{MOST_REPAIRS, coefficient, inverse};
+use crate::code::{MAX_REPAIRS, coefficient, inverse};
 use crate::error::FecError;
 use crate::kernel::Kernel;
 use crate::members::Members;
@@ -32,7 +32,7 @@ impl Decoder {
     /// packets.
     ///
     /// # Errors
-    /// When there are no repair packets or more than [`MOST_REPAIRS`].
+    /// When there are no repair packets or more than [`MAX_REPAIRS`].
     pub fn new(members: Members, repairs: usize) -> Result<Self, FecError> {
         Self::with_kernel(members, repairs, Kernel::best())
     }
@@ -42,7 +42,7 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::new`].
     pub fn with_kernel(members: Members, repairs: usize, kernel: Kernel) -> Result<Self, FecError> {
-        if repairs == 0 || repairs > MOST_REPAIRS {
+        if repairs == 0 || repairs > MAX_REPAIRS {
             return Err(FecError::Repairs(repairs));
         }
         let rows = vec![Row::default(); repairs];

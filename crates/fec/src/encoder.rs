@@ -1,6 +1,6 @@
 //! The sender's side of a block.
 
-use crate::code::{MOST_REPAIRS, coefficient};
+use crate::code::{MAX_REPAIRS, coefficient};
 use crate::error::FecError;
 use crate::kernel::Kernel;
 use crate::members::Members;
@@ -18,7 +18,7 @@ impl Encoder {
     /// Creates an empty block with `repairs` repair packets.
     ///
     /// # Errors
-    /// When there are none or more than [`MOST_REPAIRS`].
+    /// When there are none or more than [`MAX_REPAIRS`].
     pub fn new(repairs: usize) -> Result<Self, FecError> {
         Self::with_kernel(repairs, Kernel::best())
     }
@@ -28,7 +28,7 @@ impl Encoder {
     /// # Errors
     /// As [`Encoder::new`].
     pub fn with_kernel(repairs: usize, kernel: Kernel) -> Result<Self, FecError> {
-        if repairs == 0 || repairs > MOST_REPAIRS {
+        if repairs == 0 || repairs > MAX_REPAIRS {
             return Err(FecError::Repairs(repairs));
         }
         Ok(Self { kernel, repairs: vec![Symbol::default(); repairs], members: Members::NONE })

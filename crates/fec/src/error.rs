@@ -1,25 +1,25 @@
 //! Errors of encoding and decoding a block.
 
-use crate::code::{MOST_REPAIRS, MOST_SOURCES};
-use crate::symbol::MOST_PACKET_BYTES;
+use crate::code::{MAX_REPAIRS, MAX_SOURCES};
+use crate::symbol::MAX_PACKET_BYTES;
 
 /// The reason why a packet was refused, or why a block cannot be solved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FecError {
     /// No such column.
-    #[error("column {0} of a block: there are {MOST_SOURCES}, from 0")]
+    #[error("column {0} of a block: there are {MAX_SOURCES}, from 0")]
     Column(usize),
     /// No such repair packet.
-    #[error("repair packet {0}: a block has at most {MOST_REPAIRS}, from 0")]
+    #[error("repair packet {0}: a block has at most {MAX_REPAIRS}, from 0")]
     Repair(usize),
     /// A block without repair packets, or with too many.
-    #[error("{0} repair packets: 1 to {MOST_REPAIRS} are possible")]
+    #[error("{0} repair packets: 1 to {MAX_REPAIRS} are possible")]
     Repairs(usize),
     /// The column already holds a packet, or never was part of the block.
     #[error("column {0} is not free in this block")]
     ColumnInUse(usize),
     /// The packet is too long for its length field.
-    #[error("a packet of {0} bytes: {MOST_PACKET_BYTES} at most")]
+    #[error("a packet of {0} bytes: {MAX_PACKET_BYTES} at most")]
     TooLong(usize),
     /// A repair packet whose length differs from the others', or that is too short for the block's
     /// packets.

@@ -39,10 +39,10 @@ mod kernel;
 mod members;
 mod symbol;
 
-pub use code::{MOST_REPAIRS, MOST_SOURCES};
+pub use code::{MAX_REPAIRS, MAX_SOURCES};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::FecError;
 pub use kernel::Kernel;
 pub use members::Members;
-pub use symbol::{LENGTH_BYTES, MOST_PACKET_BYTES};
+pub use symbol::{LENGTH_BYTES, MAX_PACKET_BYTES};

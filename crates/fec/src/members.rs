@@ -1,6 +1,6 @@
 //! The set of a block's columns that hold packets.
 
-use crate::code::MOST_SOURCES;
+use crate::code::MAX_SOURCES;
 use crate::error::FecError;
 
 /// A set of columns, 0 to 31.
@@ -26,13 +26,13 @@ impl Members {
     /// Returns the first `count` columns, at most all of them.
     #[must_use]
     pub fn first(count: usize) -> Self {
-        Self(if count >= MOST_SOURCES { u32::MAX } else { (1 << count) - 1 })
+        Self(if count >= MAX_SOURCES { u32::MAX } else { (1 << count) - 1 })
     }
 
     /// Returns whether `column` is in the set.
     #[must_use]
     pub fn contains(self, column: usize) -> bool {
-        column < MOST_SOURCES && self.0 >> column & 1 == 1
+        column < MAX_SOURCES && self.0 >> column & 1 == 1
     }
 
     /// Returns the number of columns.
@@ -55,12 +55,12 @@ impl Members {
 
     /// Iterates over the columns in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..MOST_SOURCES).filter(move |&column| self.contains(column))
+        (0..MAX_SOURCES).filter(move |&column| self.contains(column))
     }
 
     /// Adds `column`, which must not be in the set yet.
     pub(crate) fn insert(&mut self, column: usize) -> Result<(), FecError> {
-        if column >= MOST_SOURCES {
+        if column >= MAX_SOURCES {
             return Err(FecError::Column(column));
         }
         if self.contains(column) {

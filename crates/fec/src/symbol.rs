@@ -10,11 +10,11 @@ use crate::kernel::Kernel;
 /// Bytes of a repair packet before the sum of the packets: the sum of their lengths.
 pub const LENGTH_BYTES: usize = 2;
 /// Longest packet, in bytes.
-pub const MOST_PACKET_BYTES: usize = u16::MAX as usize;
+pub const MAX_PACKET_BYTES: usize = u16::MAX as usize;
 
 /// Checks that the length of `packet` fits its length field.
 pub(crate) fn check_length(packet: &[u8]) -> Result<(), FecError> {
-    if packet.len() > MOST_PACKET_BYTES { Err(FecError::TooLong(packet.len())) } else { Ok(()) }
+    if packet.len() > MAX_PACKET_BYTES { Err(FecError::TooLong(packet.len())) } else { Ok(()) }
 }
 
 /// A sum of multiples of packets.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use proptest::prelude::*;
-use tradewind_fec::{Decoder, Encoder, FecError, Kernel, MOST_REPAIRS, MOST_SOURCES, Members};
+use tradewind_fec::{Decoder, Encoder, FecError, Kernel, MAX_REPAIRS, MAX_SOURCES, Members};
 
 /// Returns packets of different lengths, an empty one among them.
 fn packets(count: usize) -> Vec<Vec<u8>> {
@@ -56,13 +56,13 @@ fn every_repairable_loss_pattern_is_repaired() {
 
 #[test]
 fn eight_of_thirty_two_are_recovered() {
-    let packets = packets(MOST_SOURCES);
-    let encoder = encode(&packets, MOST_REPAIRS, Kernel::best());
-    let all = (1u64 << (MOST_SOURCES + MOST_REPAIRS)) - 1;
+    let packets = packets(MAX_SOURCES);
+    let encoder = encode(&packets, MAX_REPAIRS, Kernel::best());
+    let all = (1u64 << (MAX_SOURCES + MAX_REPAIRS)) - 1;
     // Runs of eight, and eight at every stride.
-    for start in 0..MOST_SOURCES {
+    for start in 0..MAX_SOURCES {
         for stride in [1, 3, 5, 7] {
-            let lost = (0..8).map(|index| (start + index * stride) % MOST_SOURCES);
+            let lost = (0..8).map(|index| (start + index * stride) % MAX_SOURCES);
             let mask = lost.fold(0u64, |mask, column| mask | 1 << column);
             let recovered = recover(&packets, &encoder, all & !mask).unwrap();
             assert_eq!(recovered.len(), 8);
@@ -74,10 +74,10 @@ fn eight_of_thirty_two_are_recovered() {
 #[test]
 fn kernels_agree_on_repair_packets() {
     let packets = packets(20);
-    let first = encode(&packets, MOST_REPAIRS, Kernel::Scalar);
+    let first = encode(&packets, MAX_REPAIRS, Kernel::Scalar);
     for kernel in Kernel::available() {
-        let other = encode(&packets, MOST_REPAIRS, kernel);
-        for row in 0..MOST_REPAIRS {
+        let other = encode(&packets, MAX_REPAIRS, kernel);
+        for row in 0..MAX_REPAIRS {
             assert_eq!(first.repair(row), other.repair(row), "{kernel:?}, repair packet {row}");
         }
     }
@@ -140,11 +140,11 @@ proptest! {
     #[test]
     fn partial_blocks_in_any_order_are_recovered(
         packets in proptest::collection::btree_map(
-            0usize..MOST_SOURCES,
+            0usize..MAX_SOURCES,
             proptest::collection::vec(any::<u8>(), 0..1500),
-            1..MOST_SOURCES,
+            1..MAX_SOURCES,
         ),
-        repairs in 1usize..=MOST_REPAIRS,
+        repairs in 1usize..=MAX_REPAIRS,
         seed in any::<u64>(),
     ) {
         let mut encoder = Encoder::new(repairs).unwrap();

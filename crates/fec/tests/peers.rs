@@ -4,7 +4,7 @@
 
 use fec_rs::ReedSolomon;
 use fec_rs::galois::div;
-use tradewind_fec::{Decoder, Encoder, Kernel, MOST_REPAIRS, MOST_SOURCES};
+use tradewind_fec::{Decoder, Encoder, Kernel, MAX_REPAIRS, MAX_SOURCES};
 
 /// Returns packets of different lengths: an empty one, and some longer than any kernel processes at
 /// once.
@@ -30,7 +30,7 @@ fn padded(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
 /// Creates the other library's code with this code's coefficients: a Cauchy matrix by its own
 /// field, with columns scaled so that the first row is ones.
 fn peer(sources: usize, repairs: usize) -> ReedSolomon {
-    let first = MOST_SOURCES as u8;
+    let first = MAX_SOURCES as u8;
     let rows = (0..repairs as u8).flat_map(|row| {
         (0..sources as u8).map(move |column| div(first ^ column, (first + row) ^ column))
     });
@@ -41,11 +41,11 @@ fn peer(sources: usize, repairs: usize) -> ReedSolomon {
 
 #[test]
 fn repair_packets_equal_another_librarys() {
-    for sources in 1..=MOST_SOURCES {
+    for sources in 1..=MAX_SOURCES {
         let packets = packets(sources);
         let mut shards = padded(&packets);
-        shards.resize(sources + MOST_REPAIRS, vec![0; shards[0].len()]);
-        for repairs in 1..=MOST_REPAIRS {
+        shards.resize(sources + MAX_REPAIRS, vec![0; shards[0].len()]);
+        for repairs in 1..=MAX_REPAIRS {
             let shards = &mut shards[..sources + repairs];
             peer(sources, repairs).encode(shards).unwrap();
             for kernel in Kernel::available() {

@@ -36,7 +36,7 @@ const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Least dial limit for a relay while there is another path. Chosen: as fast as a dead path is to
 /// be left.
-const LEAST_DIAL: Duration = Duration::from_secs(1);
+const MIN_DIAL: Duration = Duration::from_secs(1);
 /// Number of consecutive round trips above the limit that make a path slow. Chosen: a lost packet
 /// delays one or two.
 const SLOW_SAMPLES: usize = 3;
@@ -52,7 +52,7 @@ const SLOW_TIMES_ALTERNATIVE: u32 = 3;
 /// Time for which a path must do well to become good again. Chosen: ten probes.
 const FIRST_PROOF: Duration = Duration::from_secs(2);
 /// The longest such time. Chosen.
-const LONGEST_PROOF: Duration = Duration::from_secs(60);
+const MAX_PROOF: Duration = Duration::from_secs(60);
 /// A path that fails within so many of these times of becoming good became good too early.
 const RELAPSE_PROOFS: u32 = 5;
 /// The least round trip is measured over the last one to two of these spans, so that a path whose
@@ -247,14 +247,14 @@ impl Health {
 
     /// Returns the dial limit for the first relay while there is another path.
     pub(super) fn dial_limit(&self) -> Duration {
-        self.legs.first().map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
+        self.legs.first().map_or(MIN_DIAL, |leg| MIN_DIAL.max(*leg * 3))
     }
 
     /// Returns the limit for the dials between relays of the path while there is another path, by
     /// the same rule as for the first relay.
     pub(super) fn inner_dial_limit(&self) -> Duration {
         let longest = self.legs.iter().skip(1).max();
-        longest.map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
+        longest.map_or(MIN_DIAL, |leg| MIN_DIAL.max(*leg * 3))
     }
 
     /// Returns the probe timeout: with the interval, a dead path is known after one second or three
@@ -310,7 +310,7 @@ impl Health {
         if state > State::Good && self.state <= State::Good {
             let too_early =
                 self.came_back.is_some_and(|back| now.since(back) < self.proof * RELAPSE_PROOFS);
-            self.proof = if too_early { (self.proof * 2).min(LONGEST_PROOF) } else { FIRST_PROOF };
+            self.proof = if too_early { (self.proof * 2).min(MAX_PROOF) } else { FIRST_PROOF };
         }
         if state > State::Good {
             self.good_since = None;

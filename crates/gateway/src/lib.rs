@@ -74,12 +74,12 @@ pub struct Gateway {
     service: Arc<GatewayService>,
     identity: Option<PublicIdentity>,
     tproxy: Vec<Tproxy>,
-    interceptions: Option<Held>,
+    interceptions: Option<ActiveInterceptions>,
 }
 
 /// The interception rules in force, with the keeper that sends their heartbeats, and a watch on the
 /// shutdown, by which a signal does not end the process before the rules are removed.
-struct Held {
+struct ActiveInterceptions {
     _rules: Vec<Interception>,
     _keeper: Option<Keeper>,
     _watch: watch::Receiver<Phase>,
@@ -110,7 +110,7 @@ impl Gateway {
         let routes = config.routes.clone();
         let routes = Arc::new(Routes::with_loopback(routes, false, config.allow_loopback)?);
         loops::check_local_output(&config.tproxy, &config.routes)?;
-        hopeless(config).for_each(|line| tracing::warn!("{line}"));
+        unroutable_forwards(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
         let (addresses, listeners): (Vec<_>, Vec<_>) = listeners(config).into_iter().unzip();
@@ -214,7 +214,8 @@ impl Gateway {
                 Ok::<_, NetError>(keeper)
             };
             let keeper = (!self.tproxy.is_empty()).then(keep).transpose()?;
-            self.interceptions = Some(Held { _rules: rules, _keeper: keeper, _watch: watch });
+            self.interceptions =
+                Some(ActiveInterceptions { _rules: rules, _keeper: keeper, _watch: watch });
         }
         Ok(())
     }
@@ -259,7 +260,7 @@ fn sealer(config: &GatewayConfig, held: &HeldKeys) -> Result<Option<Sealer>, Str
 
 /// Refuses a grant that has expired. One that is not yet in force is accepted.
 fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
-    match grant.unverified().check_time(unix_now()) {
+    match grant.unverified().check_expiry(unix_now()) {
         Err(over @ GrantError::Expired { .. }) => Err(over),
         _ => Ok(()),
     }
@@ -267,7 +268,7 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
 
 /// Returns one warning for each port forward whose connections can only be refused: its
 /// applications would see nothing but resets.
-fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
+fn unroutable_forwards(config: &GatewayConfig) -> impl Iterator<Item = String> {
     // An unreadable file has been reported already.
     let grant = keys::grant(config).ok().flatten();
     let why = move |to: &Destination| match config.routes.routes_to(to).1.first() {
@@ -324,7 +325,7 @@ mod tests {
             [routes]
             route = [{ destination = '192.0.2.0/24:*', via = 'direct' }]";
         let config = GatewayConfig::parse(text).unwrap();
-        let lines: Vec<_> = hopeless(&config).collect();
+        let lines: Vec<_> = unroutable_forwards(&config).collect();
         let expected = "forward to db.example.com:5432: no route of `routes` covers it; its \
             connections will be reset";
         assert_eq!(lines, [expected]);

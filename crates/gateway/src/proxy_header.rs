@@ -13,10 +13,10 @@ const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const PREFIX_BYTES: usize = 16;
 /// Length of the longest header. Chosen: one page, far longer than any that senders are known to
 /// write.
-pub(crate) const MOST_BYTES: usize = 4096;
+pub(crate) const MAX_BYTES: usize = 4096;
 /// The prefix of a line of version 1.
 const LINE_BEGINS: &[u8] = b"PROXY ";
-const MOST_LINE_BYTES: usize = 107;
+const MAX_LINE_BYTES: usize = 107;
 const VERSION: u8 = 2;
 const LOCAL: u8 = 0;
 const PROXY: u8 = 1;
@@ -98,7 +98,7 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, Prox
         (VERSION, other) => return Err(ProxyError::Command(other)),
         (other, _) => return Err(ProxyError::Version(other)),
     }
-    if PREFIX_BYTES + length > MOST_BYTES {
+    if PREFIX_BYTES + length > MAX_BYTES {
         return Err(ProxyError::Length(length));
     }
     let Some(rest) = rest.get(..length) else { return Ok(Progress::Incomplete) };
@@ -115,9 +115,9 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, Prox
 
 /// Parses a line of version 1; `None` if the sender does not know the ends (UNKNOWN).
 fn line(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
-    let begun = &bytes[..bytes.len().min(MOST_LINE_BYTES)];
+    let begun = &bytes[..bytes.len().min(MAX_LINE_BYTES)];
     let Some(length) = begun.iter().position(|byte| *byte == b'\n') else {
-        let is_too_long = begun.len() == MOST_LINE_BYTES;
+        let is_too_long = begun.len() == MAX_LINE_BYTES;
         return if is_too_long { Err(ProxyError::Line) } else { Ok(Progress::Incomplete) };
     };
     let text = std::str::from_utf8(&begun[..length]).ok();

@@ -17,7 +17,7 @@ use tradewind_stream::dial::profile::Legs;
 use tradewind_stream::keys::own_identities::OwnIdentities;
 use tradewind_stream::keys::{self, HeldKeys};
 use tradewind_stream::limits::live::LiveLimits;
-use tradewind_stream::limits::quota::{Members, Place};
+use tradewind_stream::limits::quota::{Members, Slot};
 use tradewind_stream::limits::timeouts::LiveTimeouts;
 use tradewind_stream::process::live::Live;
 use tradewind_stream::resolver::{Lookups, Resolver};
@@ -80,7 +80,7 @@ impl Listener {
         &self,
         askers: &Arc<Members<Asker>>,
         source: Source,
-    ) -> (Lookups, Option<Place<Asker>>) {
+    ) -> (Lookups, Option<Slot<Asker>>) {
         if source.is_loopback() {
             return (self.own_lookups.clone(), None);
         }

@@ -321,7 +321,7 @@ impl GatewayService {
     ) -> Result<socks5::Request, BadRequest> {
         let refused = |error| bad_request(error, socks5::SocksError::answer);
         let failed = |error| refused(HeadError::Io(error));
-        let (buffer_pool, most) = (&worker.buffer_pool, socks5::MOST_BYTES);
+        let (buffer_pool, most) = (&worker.buffer_pool, socks5::MAX_BYTES);
         let asks = self.users.are_asked();
         let method = if asks { socks5::PASSWORD } else { socks5::NO_AUTHENTICATION };
         let greeting = |bytes: &[u8]| socks5::greeting(bytes, method);
@@ -371,7 +371,7 @@ async fn client_of(
     if !listener.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
         return Ok(Some(ends.into()));
     }
-    let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MOST_BYTES);
+    let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MAX_BYTES);
     let parsed = read_ahead.read_head(application, buffer_pool, most, proxy_header::header).await;
     let parsed = parsed.map_err(|error| {
         let bad = bad_request(error, |_| Vec::new());

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use tradewind_units::Source;
 
 use tradewind_config::Share;
-use tradewind_stream::limits::quota::{Members, Place};
+use tradewind_stream::limits::quota::{Members, Slot};
 
 /// Most flows of all associations together. Chosen: each holds two queues and a descriptor.
-const MOST_FLOWS: usize = 1024;
+const MAX_FLOWS: usize = 1024;
 
 /// All slots.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct FlowSlots {
 #[derive(Debug, Default)]
 struct InUse {
     next: u64,
-    held: BTreeMap<(Source, u64), Arc<Held>>,
+    held: BTreeMap<(Source, u64), Arc<SlotState>>,
 }
 
 /// The slot of one flow, freed on drop.
@@ -35,21 +35,21 @@ struct InUse {
 pub(super) struct FlowSlot {
     slots: Arc<FlowSlots>,
     key: (Source, u64),
-    held: Arc<Held>,
+    held: Arc<SlotState>,
 }
 
 /// The state of a flow in its slot.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct SlotState {
     last: Mutex<Instant>,
     /// Absent once the flow is evicted.
-    place: Mutex<Option<Place<Source>>>,
+    place: Mutex<Option<Slot<Source>>>,
     leave: Notify,
 }
 
 impl FlowSlots {
     pub(super) fn new() -> Self {
-        let flows = Members::sharing(MOST_FLOWS, Share::default());
+        let flows = Members::sharing(MAX_FLOWS, Share::default());
         Self { flows, in_use: Mutex::default() }
     }
 
@@ -68,7 +68,7 @@ impl FlowSlots {
             }
         };
         let (last, place) = (Mutex::new(Instant::now()), Mutex::new(Some(place)));
-        let held = Arc::new(Held { last, place, leave: Notify::new() });
+        let held = Arc::new(SlotState { last, place, leave: Notify::new() });
         let key = (source, in_use.next);
         in_use.next += 1;
         in_use.held.insert(key, Arc::clone(&held));
@@ -77,7 +77,7 @@ impl FlowSlots {
 }
 
 impl FlowSlot {
-    pub(super) fn held(&self) -> &Arc<Held> {
+    pub(super) fn held(&self) -> &Arc<SlotState> {
         &self.held
     }
 }
@@ -89,7 +89,7 @@ impl Drop for FlowSlot {
     }
 }
 
-impl Held {
+impl SlotState {
     /// Notes activity.
     pub(super) fn touch(&self) {
         *lock(&self.last) = Instant::now();
@@ -122,7 +122,7 @@ mod tests {
     /// Returns flows of one source up to its share; it can have no more of them.
     fn full(slots: &Arc<FlowSlots>, source: Source) -> Vec<FlowSlot> {
         let enter = |_| slots.enter(source).filter(|(_, has_evicted)| !has_evicted);
-        (0..MOST_FLOWS / 2).map_while(enter).map(|(slot, _)| slot).collect()
+        (0..MAX_FLOWS / 2).map_while(enter).map(|(slot, _)| slot).collect()
     }
 
     fn source(last: u8) -> Source {
@@ -133,7 +133,7 @@ mod tests {
     fn one_source_leaves_slots_to_others() {
         let slots = Arc::new(FlowSlots::new());
         let held = full(&slots, source(1));
-        assert_eq!(held.len(), MOST_FLOWS / 2);
+        assert_eq!(held.len(), MAX_FLOWS / 2);
         let (_mine, has_evicted) = slots.enter(source(1)).unwrap();
         assert!(has_evicted, "it had its share");
         let (_other, has_evicted) = slots.enter(source(2)).unwrap();

@@ -24,7 +24,7 @@ const KIND_NAME: u8 = 3;
 const KIND_V6: u8 = 4;
 
 /// Length of the longest message: a name and a password of 255 bytes each and three more.
-pub(crate) const MOST_BYTES: usize = 513;
+pub(crate) const MAX_BYTES: usize = 513;
 
 /// Returns the answer to a greeting that selects `method`.
 pub(crate) const fn accepted(method: u8) -> [u8; 2] {
@@ -300,8 +300,8 @@ mod tests {
         let Ok(Progress::Complete(shown, 8)) = credentials(bytes) else { panic!() };
         assert_eq!((shown.name.as_str(), &shown.password[..]), ("ann", &b"\xff:"[..]));
         let whole = [&[1, 255][..], &[b'n'; 255], &[255], &[b'p'; 255]].concat();
-        assert_eq!(whole.len(), MOST_BYTES);
-        assert!(matches!(credentials(&whole), Ok(Progress::Complete(_, MOST_BYTES))));
+        assert_eq!(whole.len(), MAX_BYTES);
+        assert!(matches!(credentials(&whole), Ok(Progress::Complete(_, MAX_BYTES))));
         assert_eq!(credentials(&[5, 1, 0]).err().unwrap().answer(), WRONG);
     }
 
@@ -404,7 +404,7 @@ mod tests {
                 let _read_without_panic = unwrap(&[&[0, 0, 0, kind][..], rest].concat());
                 let begun = [&[VERSION, CONNECT, 0, kind][..], rest].concat();
                 assert_read_in_any_pieces(request, &begun);
-                if begun.len() > MOST_BYTES {
+                if begun.len() > MAX_BYTES {
                     prop_assert!(!matches!(request(&begun), Ok(Progress::Incomplete)));
                 }
             }

@@ -24,7 +24,7 @@ use super::report::{PathsReport, Source, report};
 use super::service::{GatewayService, Host};
 
 /// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 /// Pause between two probes of a path. Chosen: short for a person who waits.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -91,14 +91,13 @@ async fn probe(service: Arc<GatewayService>, path: Arc<RelayPath>, count: u32) {
     let (buffer_pool, mut leg) = (BufferPool::default(), None);
     for _ in 0..count {
         let sent = service.opener.routes.now();
-        let outcome =
-            timeout(LONGEST_WAIT, service.opener.probe(&path, &mut leg, &buffer_pool)).await;
+        let outcome = timeout(MAX_WAIT, service.opener.probe(&path, &mut leg, &buffer_pool)).await;
         let now = service.opener.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(0, sent, now, legs),
             Ok(Err(failure)) => return path.health().failed(now, &failure.message),
             Err(_) => {
-                let cause = format!("no answer within {} s", LONGEST_WAIT.as_secs());
+                let cause = format!("no answer within {} s", MAX_WAIT.as_secs());
                 return path.health().failed(now, &cause);
             }
         }

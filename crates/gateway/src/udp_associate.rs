@@ -31,18 +31,18 @@ use tradewind_units::{Duration, Source};
 use super::datagrams::Plane;
 use super::http::Served;
 use super::service::{GatewayService, Listener};
-use super::slots::{FlowSlot, Held};
+use super::slots::{FlowSlot, SlotState};
 use super::socks5;
 
 /// Most destinations of an association at a time. Chosen: the peers of a game or a call, and its
 /// name servers.
-const MOST_DESTINATIONS: usize = 64;
+const MAX_DESTINATIONS: usize = 64;
 /// Most bytes of datagrams of one association that are queued, over all its flows. Chosen: the
 /// first round trips of a video call.
-const MOST_WAITING_BYTES: usize = 1 << 20;
+const MAX_WAITING_BYTES: usize = 1 << 20;
 /// Most datagrams that are queued for one flow. Chosen: those of the first round trips; a socket
 /// would hold no more.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Longest time that the first datagrams wait for the remote gateway.
 const OPENING: Duration = Duration::from_secs(5);
 /// Interval at which it is polled.
@@ -69,7 +69,7 @@ impl Client {
 /// A destination of an association.
 struct Talk {
     datagrams: Sender<Waiting>,
-    held: Arc<Held>,
+    held: Arc<SlotState>,
     task: AbortHandle,
 }
 
@@ -146,7 +146,7 @@ impl GatewayService {
             sealer: self.opener.sealer.clone(),
             source: permit.source(),
             record: permit.record().cloned(),
-            queue_permits: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
+            queue_permits: Arc::new(Semaphore::new(MAX_WAITING_BYTES)),
             limit: self.opener.dialler.limit(),
             socket,
         });
@@ -208,7 +208,7 @@ impl Association {
         (tasks, client): (&mut JoinSet<()>, SocketAddr),
         worker: &Worker,
     ) -> Option<Talk> {
-        if talks.len() >= MOST_DESTINATIONS {
+        if talks.len() >= MAX_DESTINATIONS {
             let oldest = talks.iter().min_by_key(|(_, talk)| talk.held.last());
             let oldest = oldest.map(|(to, _)| to.clone());
             oldest.and_then(|oldest| talks.remove(&oldest));
@@ -221,7 +221,7 @@ impl Association {
         if has_evicted {
             worker.counts.udp_flow_evicted();
         }
-        let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
+        let (datagrams, waiting) = mpsc::channel(MAX_WAITING);
         note(|facts| {
             facts.destination.get_or_insert_with(|| to.clone());
             facts.datagrams_to = facts.datagrams_to.map(|count| count + 1);

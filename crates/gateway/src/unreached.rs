@@ -15,7 +15,7 @@ use tradewind_units::{Duration, Timestamp};
 const REMEMBERED: Duration = Duration::from_secs(10);
 /// Most destinations that are remembered for one path. Chosen: enough if all sessions of a large
 /// gateway fail at once.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 
 /// The destinations that one path's last relay could not reach, and when.
 #[derive(Debug, Default)]
@@ -25,10 +25,10 @@ impl Unreached {
     /// Notes that a session's last hop could not reach `to`.
     pub(super) fn note(&self, to: &Destination, now: Timestamp) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
+        if all.len() >= MAX {
             all.retain(|_, at| now.since(*at) < REMEMBERED);
         }
-        if all.len() < MOST {
+        if all.len() < MAX {
             all.insert(to.clone(), now);
         }
     }
@@ -63,9 +63,9 @@ mod tests {
         unreached.note(&to(80), at(20));
         unreached.forget(&to(80));
         assert!(!unreached.holds(&to(80), at(20)));
-        (1..=2 * MOST).for_each(|port| unreached.note(&to(port), at(30)));
-        assert!(unreached.holds(&to(MOST), at(31)) && !unreached.holds(&to(MOST + 1), at(31)));
-        unreached.note(&to(MOST + 1), at(41));
-        assert!(unreached.holds(&to(MOST + 1), at(42)));
+        (1..=2 * MAX).for_each(|port| unreached.note(&to(port), at(30)));
+        assert!(unreached.holds(&to(MAX), at(31)) && !unreached.holds(&to(MAX + 1), at(31)));
+        unreached.note(&to(MAX + 1), at(41));
+        assert!(unreached.holds(&to(MAX + 1), at(42)));
     }
 }

@@ -14,12 +14,12 @@ use tradewind_stream::process::live::Live;
 
 /// Number of passwords that are checked at a time. Chosen: two take 38 MiB, and leave most cores
 /// free.
-const MOST_CHECKS: usize = 2;
+const MAX_CHECKS: usize = 2;
 /// Most checks under way or waiting of one source. Chosen: a guesser can have few guesses pending,
 /// and others are served.
-const MOST_OF_SOURCE: usize = 4;
+const MAX_OF_SOURCE: usize = 4;
 /// Most checks under way or waiting in all. Chosen: some seconds' worth.
-const MOST_WAITING: usize = 128;
+const MAX_WAITING: usize = 128;
 
 /// A client's credentials: a name and a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Users {
             hashes: Live::new(hashes_of(users)),
             key,
             known: Mutex::default(),
-            free: Arc::new(Semaphore::new(MOST_CHECKS)),
+            free: Arc::new(Semaphore::new(MAX_CHECKS)),
             waiting: Arc::default(),
         }
     }
@@ -145,7 +145,7 @@ impl Waiting {
         let mut waiting = lock(&self.0);
         let all: usize = waiting.values().sum();
         let own = waiting.get(&source).copied().unwrap_or_default();
-        if all >= MOST_WAITING || own >= MOST_OF_SOURCE {
+        if all >= MAX_WAITING || own >= MAX_OF_SOURCE {
             return None;
         }
         waiting.insert(source, own + 1);
@@ -264,7 +264,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let busy = others.iter().filter(|guess| guess.is_finished()).count();
-            assert_eq!(busy, others.len() + guesses.len() - MOST_WAITING, "of all");
+            assert_eq!(busy, others.len() + guesses.len() - MAX_WAITING, "of all");
             assert_eq!(users.admit(source(9), shown("ann", b"one")).await, Ok(()));
             guesses.extend(others);
             guesses.iter().for_each(tokio::task::JoinHandle::abort);

@@ -61,7 +61,7 @@ pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
 /// The kind byte of a probe, in place of a destination's kind.
 const KIND_PROBE: u8 = 0;
 /// Length of a probe for a one-letter flow over one hop, with an empty grant.
-const SHORTEST: usize = 30 + 2 + 1 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
+const MIN: usize = 30 + 2 + 1 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
 
 /// The nonce of a header: 16 bytes of the system's entropy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,7 +183,7 @@ pub fn header_length(prefix: &[u8]) -> Result<usize, GrantError> {
     reader.magic(MAGIC, "header magic and version")?;
     let at = reader.at();
     let length = usize::from(reader.u16("header length")?);
-    if (SHORTEST..=HEADER_LIMIT).contains(&length) {
+    if (MIN..=HEADER_LIMIT).contains(&length) {
         Ok(length)
     } else {
         Err(GrantError::Malformed { what: "header length", at })

@@ -107,13 +107,13 @@ pub(crate) fn tags_match(ours: &Tag, theirs: &Tag) -> bool {
 pub struct PairKeys {
     mine: IdentityKey,
     public: PublicIdentity,
-    young: BTreeMap<PublicIdentity, Held>,
-    old: BTreeMap<PublicIdentity, Held>,
+    young: BTreeMap<PublicIdentity, CachedPair>,
+    old: BTreeMap<PublicIdentity, CachedPair>,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedPair {
     key: PairKey,
     /// True once the owner of the other half has proved itself here.
     is_proven: bool,
@@ -169,7 +169,7 @@ impl PairKeys {
         if !self.young.contains_key(theirs) {
             let held = match self.old.remove(theirs) {
                 Some(held) => held,
-                None => Held { key: PairKey::derive(&self.mine, theirs)?, is_proven: false },
+                None => CachedPair { key: PairKey::derive(&self.mine, theirs)?, is_proven: false },
             };
             if self.young.len() >= self.limit / 2 {
                 self.old = std::mem::take(&mut self.young);

@@ -107,7 +107,7 @@ impl Sealer {
         terms: Terms,
     ) -> Result<SealedHeader, GrantError> {
         let grant = self.grant.unverified();
-        grant.check_time(now)?;
+        grant.check_expiry(now)?;
         grant.check_use(request.destination, request.route)?;
         let destination = Some(request.destination.clone());
         let end = (destination, terms);
@@ -127,7 +127,7 @@ impl Sealer {
         route: &Route,
     ) -> Result<SealedHeader, GrantError> {
         let grant = self.grant.unverified();
-        grant.check_time(now)?;
+        grant.check_expiry(now)?;
         grant.check_relays(route)?;
         self.seal_fixed(now, nonce, flow, (None, Terms::default()), route)
     }

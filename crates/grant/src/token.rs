@@ -248,7 +248,7 @@ impl Grant {
     ///
     /// # Errors
     /// [`GrantError::NotYetValid`] or [`GrantError::Expired`].
-    pub fn check_time(&self, now: Timestamp) -> Result<(), GrantError> {
+    pub fn check_expiry(&self, now: Timestamp) -> Result<(), GrantError> {
         let (now_ms, not_before_ms) = (unix_ms(now), unix_ms(self.not_before));
         let (now_s, expires_ms) = (now_ms / 1000, unix_ms(self.expires));
         if now_ms < not_before_ms {
@@ -502,7 +502,7 @@ impl SignedGrant {
     }
 
     /// Returns the grant, if one of `operators` signed it. Its time is checked separately:
-    /// [`Grant::check_time`].
+    /// [`Grant::check_expiry`].
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`] or [`GrantError::BadSignature`].

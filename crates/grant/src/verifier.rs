@@ -475,7 +475,7 @@ impl Verifier {
     ) -> Result<(), GrantError> {
         let grant = &verified.grant;
         self.trust.check(verified)?;
-        grant.check_time(now)?;
+        grant.check_expiry(now)?;
         match &parts.fixed.destination {
             Some(destination) => grant.check_use(destination, &parts.fixed.route)?,
             None => grant.check_relays(&parts.fixed.route)?,

@@ -96,12 +96,12 @@ fn unknown_key_differs_from_bad_signature() {
 fn grant_is_valid_within_its_times() {
     let grant = grant();
     let milli = 1_000_000;
-    assert!(grant.check_time(NOW).is_ok());
+    assert!(grant.check_expiry(NOW).is_ok());
     let before = Timestamp::from_nanos(NOW.as_nanos() - milli);
-    assert!(matches!(grant.check_time(before), Err(GrantError::NotYetValid { .. })));
+    assert!(matches!(grant.check_expiry(before), Err(GrantError::NotYetValid { .. })));
     let end = NOW + GRANT_LIFE;
-    assert!(grant.check_time(Timestamp::from_nanos(end.as_nanos() - milli)).is_ok());
-    assert!(matches!(grant.check_time(end), Err(GrantError::Expired { .. })));
+    assert!(grant.check_expiry(Timestamp::from_nanos(end.as_nanos() - milli)).is_ok());
+    assert!(matches!(grant.check_expiry(end), Err(GrantError::Expired { .. })));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn grant_is_specified_in_toml() {
     let issued = GrantSpec::parse(&spec).unwrap().issue(NOW).unwrap();
     assert_eq!(issued.gateway, gateway().public());
     assert_eq!(issued.expires, NOW + Duration::from_secs(86_400));
-    assert!(issued.check_time(NOW).is_ok() && issued.not_before < NOW);
+    assert!(issued.check_expiry(NOW).is_ok() && issued.not_before < NOW);
     assert_eq!(issued.sessions.unwrap().get(), 100);
     assert!(issued.relays.contain(&relay(1).public()));
     assert!(!issued.relays.contain(&relay(2).public()));

@@ -28,7 +28,7 @@ const REQUEST_TIMEOUT: Wait = Wait::from_millis(500);
 /// Timeout of a client: a round over many connections may be under way.
 const REPLY_TIMEOUT: Wait = Wait::from_secs(10);
 /// Longest request, in bytes. Chosen: a hundred shared windows.
-const LONGEST: u64 = 16 * 1024;
+const MAX: u64 = 16 * 1024;
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -95,14 +95,14 @@ impl Request {
 pub(crate) struct Control {
     // Declared before `place`, so that it is closed first.
     pub(crate) listener: UnixListener,
-    place: Place,
+    place: SocketPath,
 }
 
 /// Path of the socket.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct SocketPath(PathBuf);
 
-impl Drop for Place {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         if matches!(Found::at(&self.0), Ok(Found::Dead)) {
             let _ = fs::remove_file(&self.0);
@@ -166,7 +166,7 @@ impl Control {
             Ok(listener)
         };
         let listener = make().map_err(refused)?;
-        Ok(Self { listener, place: Place(path.to_owned()) })
+        Ok(Self { listener, place: SocketPath(path.to_owned()) })
     }
 
     /// Takes over the socket at `path`, which the process before this one handed on.
@@ -174,7 +174,7 @@ impl Control {
         let listener = UnixListener::from(listener);
         let refused = |source| DaemonError::Socket { path: path.to_owned(), source };
         listener.set_nonblocking(true).map_err(refused)?;
-        Ok(Self { listener, place: Place(path.to_owned()) })
+        Ok(Self { listener, place: SocketPath(path.to_owned()) })
     }
 
     /// Returns another descriptor of the socket, for the process that takes over.
@@ -226,7 +226,7 @@ fn read(stream: &UnixStream) -> io::Result<Result<Request, String>> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
+    BufReader::new(stream.take(MAX)).read_line(&mut line)?;
     Ok(Request::parse(&line))
 }
 

@@ -12,7 +12,7 @@ const AFTER_LOSS: f64 = 0.5;
 /// one loss, so that probing upwards is slower than backing off.
 const AFTER_CLEAN: f64 = 1.26;
 /// Least share. Chosen: from the default bound of 100 this is below any default window.
-const LEAST: f64 = 1.0 / 16.0;
+const MIN: f64 = 1.0 / 16.0;
 
 /// The share of the learned window that is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,7 +36,7 @@ impl Guard {
     #[must_use]
     pub fn after(self, lost: u32, clean: u32) -> Self {
         if lost > 0 {
-            Self((self.0 * AFTER_LOSS).max(LEAST))
+            Self((self.0 * AFTER_LOSS).max(MIN))
         } else if clean > 0 {
             Self((self.0 * AFTER_CLEAN).min(1.0))
         } else {
@@ -88,7 +88,7 @@ mod tests {
         assert!(guard.after(0, 5).after(0, 5).share() < 1.0);
         assert_eq!(guard.after(0, 1).after(0, 1).after(0, 1).share(), 1.0);
         let worst = (0..99).fold(guard, |guard, _| guard.after(1, 0));
-        assert_eq!(worst.share(), LEAST);
+        assert_eq!(worst.share(), MIN);
     }
 
     #[test]

@@ -11,16 +11,16 @@ use tradewind_units::Duration;
 /// Share of the saved window that a jump may use (jump_cwnd).
 pub const JUMP_SHARE: f64 = 0.5;
 /// Share of the saved round-trip time up to which a new one is another path's.
-const LEAST_RTT_SHARE: f64 = 0.5;
+const MIN_RTT_SHARE: f64 = 0.5;
 /// Multiple of the saved round-trip time from which on a new one is another path's, or a congested
 /// one's.
-const GREATEST_RTT_FACTOR: f64 = 10.0;
+const MAX_RTT_FACTOR: f64 = 10.0;
 
 /// Returns whether a handshake that took `rtt` used the path that was learned with `saved`.
 #[must_use]
 pub fn same_path(rtt: Duration, saved: Duration) -> bool {
     let share = rtt.as_secs_f64() / saved.as_secs_f64().max(1e-6);
-    share > LEAST_RTT_SHARE && share < GREATEST_RTT_FACTOR
+    share > MIN_RTT_SHARE && share < MAX_RTT_FACTOR
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ const THICK_WAKES: u32 = 32;
 const FRAMES_IN_A_THICK_WAKE: u64 = 2;
 /// Failed reads after which a host's device counts as removed. Chosen: a device that goes down and
 /// up again fails once each time.
-const MOST_READ_ERRORS: u32 = 100;
+const MAX_READ_ERRORS: u32 = 100;
 /// The time after a host's last packet during which the machine's CPUs are kept awake. Chosen: a
 /// measuring program hardly ever pauses longer.
 const AWAKE: Duration = Duration::from_secs(5);
@@ -257,7 +257,7 @@ impl Driver {
     fn give_up_if_broken(&mut self, source: HostIndex) {
         let host = &mut self.hosts[usize::from(source.0)];
         host.read_errors += 1;
-        if host.read_errors > MOST_READ_ERRORS {
+        if host.read_errors > MAX_READ_ERRORS {
             self.epoll.forget(&host.port);
         }
     }

@@ -5,9 +5,9 @@ use crate::checksum;
 use crate::packet::{IPV6_HEADER_BYTES, Layout, Version};
 
 /// The longest ICMP error: the packet size that every host must accept over IPv4 (RFC 1812).
-const LONGEST_V4: usize = 576;
+const MAX_V4: usize = 576;
 /// The longest ICMP error over IPv6: the minimum MTU of IPv6.
-const LONGEST_V6: usize = 1280;
+const MAX_V6: usize = 1280;
 const ICMP_HEADER: usize = 8;
 const TTL: u8 = 64;
 
@@ -20,7 +20,7 @@ pub(crate) fn too_big(packet: &[u8], layout: &Layout, mtu: u32) -> Vec<u8> {
 }
 
 fn too_big_v4(packet: &[u8], mtu: u32) -> Vec<u8> {
-    let quoted = &packet[..packet.len().min(LONGEST_V4 - 20 - ICMP_HEADER)];
+    let quoted = &packet[..packet.len().min(MAX_V4 - 20 - ICMP_HEADER)];
     let mut body = vec![3, 4, 0, 0, 0, 0];
     body.extend((mtu.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     body.extend(quoted);
@@ -36,7 +36,7 @@ fn too_big_v4(packet: &[u8], mtu: u32) -> Vec<u8> {
 }
 
 fn too_big_v6(packet: &[u8], mtu: u32) -> Vec<u8> {
-    let quoted = &packet[..packet.len().min(LONGEST_V6 - IPV6_HEADER_BYTES - ICMP_HEADER)];
+    let quoted = &packet[..packet.len().min(MAX_V6 - IPV6_HEADER_BYTES - ICMP_HEADER)];
     let mut body = vec![2, 0, 0, 0];
     body.extend(mtu.to_be_bytes());
     body.extend(quoted);
@@ -74,7 +74,7 @@ mod tests {
                     assert_eq!((body[0], body[1], &body[6..8]), (3, 4, &1400u16.to_be_bytes()[..]));
                 }
                 Version::V6 => {
-                    assert!(answer.len() <= LONGEST_V6);
+                    assert!(answer.len() <= MAX_V6);
                     assert_eq!((body[0], &body[4..8]), (2, &1400u32.to_be_bytes()[..]));
                     let mut whole = answer[8..40].to_vec();
                     whole.extend((body.len() as u32).to_be_bytes());

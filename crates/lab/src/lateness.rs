@@ -32,7 +32,7 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// of 8 MB at relays, against windows of 2.875 MB at sites [CP VII].
 const WINDOW_FACTOR: f64 = 4.0;
 /// The most legs of one path. Chosen: four relays, and one leg more.
-const MOST_LEGS: usize = 6;
+const MAX_LEGS: usize = 6;
 /// The factor by which a chain meets more waits for a CPU than deliveries do on average. Chosen:
 /// the lab's check `waits for a CPU` has shown up to 7 on two busy CPUs.
 const WAITS_MET: f64 = 8.0;
@@ -157,7 +157,7 @@ impl ErrorBound {
             let mut others: Vec<Share> = others.map(|leg| starting(leg)).collect();
             others.sort_by(|a, b| b.bound_us().total_cmp(&a.bound_us()));
             let whole = held.share_of(held.all_rounds(took_us), wait_us);
-            others.into_iter().take(MOST_LEGS - 1).fold(whole, Share::plus).bound_us()
+            others.into_iter().take(MAX_LEGS - 1).fold(whole, Share::plus).bound_us()
         });
         let error_us = bounds_us.fold(0.0, f64::max);
         Self { error_ms: error_us / 1e3, ratio: error_us / took_us.max(1.0) }

@@ -41,8 +41,8 @@ const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 pub(crate) const IPV6_HEADER_BYTES: usize = 40;
 pub(crate) const UDP_HEADER_BYTES: usize = 8;
-const SHORTEST_IPV4_HEADER: usize = 20;
-const SHORTEST_TCP_HEADER: usize = 20;
+const MIN_IPV4_HEADER: usize = 20;
+const MIN_TCP_HEADER: usize = 20;
 /// Fragment offset and the flag "more fragments".
 const FRAGMENT_BITS: u16 = 0x3fff;
 
@@ -59,7 +59,7 @@ impl Layout {
     fn parse_v4(packet: &[u8]) -> Option<Self> {
         let ip_bytes = usize::from(packet[0] & 15) * 4;
         let total = usize::from(word(packet, 2)?);
-        if ip_bytes < SHORTEST_IPV4_HEADER || total < ip_bytes || total > packet.len() {
+        if ip_bytes < MIN_IPV4_HEADER || total < ip_bytes || total > packet.len() {
             return None;
         }
         let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
@@ -93,14 +93,14 @@ impl Layout {
     ) -> Option<Self> {
         let body = &packet[ip_bytes..];
         let (transport, transport_bytes) = match protocol {
-            PROTOCOL_TCP if body.len() >= SHORTEST_TCP_HEADER => {
+            PROTOCOL_TCP if body.len() >= MIN_TCP_HEADER => {
                 (Transport::Tcp, usize::from(body[12] >> 4) * 4)
             }
             PROTOCOL_UDP if body.len() >= UDP_HEADER_BYTES => (Transport::Udp, UDP_HEADER_BYTES),
             _ => (Transport::Other, 0),
         };
         if transport_bytes > body.len()
-            || (transport == Transport::Tcp && transport_bytes < SHORTEST_TCP_HEADER)
+            || (transport == Transport::Tcp && transport_bytes < MIN_TCP_HEADER)
         {
             return None;
         }

@@ -11,7 +11,7 @@ use crate::checksum;
 use crate::packet::{Layout, Transport, Version};
 
 /// Longest IP and transport header together: 60 bytes each.
-const LONGEST_HEADER: usize = 120;
+const MAX_HEADER: usize = 120;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
@@ -21,7 +21,7 @@ const CE: u8 = 0b11;
 /// Headers for a run of segments, and the range of its payload in the super-packet.
 pub(crate) struct Rebuilt {
     pub(crate) virtio: VirtioHeader,
-    bytes: [u8; LONGEST_HEADER],
+    bytes: [u8; MAX_HEADER],
     len: usize,
     pub(crate) payload: Range<usize>,
 }
@@ -67,7 +67,7 @@ pub(crate) fn rebuild(
     let offset = segments.start as usize * size;
     let start = header_bytes + offset;
     let end = if is_last { total } else { header_bytes + segments.end as usize * size };
-    let mut bytes = [0; LONGEST_HEADER];
+    let mut bytes = [0; MAX_HEADER];
     bytes[..header_bytes].copy_from_slice(&packet[..header_bytes]);
     let headers = &mut bytes[..header_bytes];
 

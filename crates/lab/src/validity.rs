@@ -37,7 +37,7 @@ pub struct Bounds {
 
 /// The span below which shares of CPU time are meaningless: the kernel counts the machine's CPU
 /// time in ticks of 10 ms.
-const LEAST_SPAN: Duration = Duration::from_millis(100);
+const MIN_SPAN: Duration = Duration::from_millis(100);
 
 impl Default for Bounds {
     fn default() -> Self {
@@ -135,7 +135,7 @@ impl ValidityRecord {
 
     /// Returns whether the run was too short for shares of CPU time.
     fn is_too_short(&self) -> bool {
-        self.span_s < LEAST_SPAN.as_secs_f64()
+        self.span_s < MIN_SPAN.as_secs_f64()
     }
 }
 
@@ -188,13 +188,13 @@ pub(crate) struct Meters {
 }
 
 /// The largest lateness that is recorded; it is kept in nanoseconds, with two digits.
-const LONGEST_LATENESS_NS: u64 = 60_000_000_000;
+const MAX_LATENESS_NS: u64 = 60_000_000_000;
 
 impl Meters {
     /// Starts measuring; `cpu` is the thread's CPU time so far.
     pub(crate) fn start(cpu: Duration) -> Self {
         let lateness_ns =
-            Histogram::new_with_bounds(1, LONGEST_LATENESS_NS, 2).expect("bounds in order");
+            Histogram::new_with_bounds(1, MAX_LATENESS_NS, 2).expect("bounds in order");
         Self {
             lateness_ns,
             legs: LegMeters::default(),

@@ -25,7 +25,7 @@ const OPTION_END: u8 = 0;
 const OPTION_PADDING: u8 = 1;
 const OPTION_SCALE: u8 = 3;
 /// The largest shift; larger ones count as this (RFC 7323).
-const LARGEST_SHIFT: u8 = 14;
+const MAX_SHIFT: u8 = 14;
 
 /// The bounds of all pairs of hosts, and the scale of each direction of each connection.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ fn scale_of(options: &[u8]) -> u8 {
         rest = match (*kind, tail) {
             (OPTION_END, _) => return 0,
             (OPTION_PADDING, _) => tail,
-            (OPTION_SCALE, [3, shift, ..]) => return (*shift).min(LARGEST_SHIFT),
+            (OPTION_SCALE, [3, shift, ..]) => return (*shift).min(MAX_SHIFT),
             (_, [len, ..]) if *len >= 2 => rest.get(usize::from(*len)..).unwrap_or_default(),
             _ => return 0,
         };
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn options_are_read_to_their_end_and_no_further() {
         assert_eq!(scale_of(&SCALED_BY_7), 7);
-        assert_eq!(scale_of(&[3, 3, 15]), LARGEST_SHIFT);
+        assert_eq!(scale_of(&[3, 3, 15]), MAX_SHIFT);
         for nonsense in [&[][..], &[3], &[3, 3], &[8, 0, 3, 3, 7], &[8, 200], &[0, 3, 3, 7]] {
             assert_eq!(scale_of(nonsense), 0, "{nonsense:?}");
         }

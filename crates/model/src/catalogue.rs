@@ -168,7 +168,7 @@ pub struct Catalogue {
 
 /// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions
 /// of a cloud are as close.
-const MOST_MISTAKES: usize = 3;
+const MAX_MISTAKES: usize = 3;
 
 impl Catalogue {
     /// Returns the catalogue that Tradewind ships.
@@ -360,7 +360,7 @@ fn meant<'a>(ids: impl Iterator<Item = &'a str> + Clone, name: &str) -> String {
     // Names are short; what is long is none.
     let close = || ids.clone().filter(|_| name.len() < 64).min_by_key(mistakes);
     let in_a_cloud = ids.clone().find(is_so);
-    let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
+    let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MAX_MISTAKES));
     close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
 }
 

@@ -117,11 +117,11 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
 
 /// The longest time that is reported for each part of a completion: longer than any flow, and safe
 /// to add up.
-pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+pub const MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Converts seconds to a span of [`LONGEST`] at most.
+/// Converts seconds to a span of [`MAX`] at most.
 fn span(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64()))
+    Duration::from_secs_f64(seconds.clamp(0.0, MAX.as_secs_f64()))
 }
 
 /// Returns the time at which each leg can carry its first byte, in seconds since the client's

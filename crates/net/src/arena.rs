@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// while one late packet blocks little memory.
 const CHUNK_BYTES: usize = 2 << 20;
 /// The longest read: 64 KiB of packet and all headers before it.
-const LONGEST_READ: usize = 65_535 + 1 + 64;
+const MAX_READ: usize = 65_535 + 1 + 64;
 /// Reads start at multiples of this.
 const ALIGNMENT: usize = 8;
 
@@ -82,14 +82,14 @@ impl Arena {
     /// # Errors
     /// Those of read(2), except that nothing is there.
     pub fn read_packet(&mut self, source: &impl AsFd) -> io::Result<Option<Slice>> {
-        if CHUNK_BYTES - self.filled < LONGEST_READ {
+        if CHUNK_BYTES - self.filled < MAX_READ {
             self.take_next_chunk();
         }
         let start = self.filled;
         let place = self.current.address(start).cast::<libc::c_void>();
         let fd = source.as_fd().as_raw_fd();
-        // SAFETY: LONGEST_READ bytes from `start` lie in the chunk, and none was handed out.
-        let count = unsafe { libc::read(fd, place, LONGEST_READ) };
+        // SAFETY: MAX_READ bytes from `start` lie in the chunk, and none was handed out.
+        let count = unsafe { libc::read(fd, place, MAX_READ) };
         let Ok(len) = usize::try_from(count) else {
             return match io::Error::last_os_error() {
                 e if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

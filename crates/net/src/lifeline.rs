@@ -17,7 +17,7 @@ use crate::error::{NetError, Result};
 use crate::netns::Namespace;
 
 /// Least number of a child's read end, out of the way of shells' redirections.
-const LOWEST_CHILD_DESCRIPTOR: libc::c_int = 200;
+const MIN_CHILD_DESCRIPTOR: libc::c_int = 200;
 
 /// The pipe. Dropping it kills all children tied to it.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl DescriptorPath {
         // descriptor that was just made. It stays open on purpose: closing it ends the watch.
         unsafe {
             let low = check(libc::open(self.0.as_ptr().cast(), flags | libc::O_CLOEXEC))?;
-            let fd = check(libc::fcntl(low, libc::F_DUPFD, LOWEST_CHILD_DESCRIPTOR))?;
+            let fd = check(libc::fcntl(low, libc::F_DUPFD, MIN_CHILD_DESCRIPTOR))?;
             check(libc::close(low))?;
             let owner = match reach {
                 Reach::Group => -libc::getpid(),

@@ -24,7 +24,7 @@ use crate::route::kernel::{address, family_of, is_unreachable};
 /// addresses, routes and rules of both families.
 const CHANGES: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 /// Most addresses that are stored. Chosen: some 50 KB, above the destinations of most relays.
-const MOST_KNOWN: usize = 1024;
+const MAX_KNOWN: usize = 1024;
 
 /// A look-up of local addresses in the network namespace where it was opened. It needs no
 /// privileges.
@@ -61,7 +61,7 @@ impl LocalAddresses {
         let ip = ip.to_canonical();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.follow();
-        if known.addresses.len() >= MOST_KNOWN {
+        if known.addresses.len() >= MAX_KNOWN {
             known.addresses.clear();
         }
         if let Some(is_local) = known.addresses.get(&ip) {
@@ -219,10 +219,10 @@ mod tests {
         batch(&host, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
         addresses.contains(IpAddr::from([192, 0, 2, 1])).unwrap();
         assert_eq!(known(), 1);
-        for number in 0..2 * MOST_KNOWN as u32 {
+        for number in 0..2 * MAX_KNOWN as u32 {
             addresses.contains(IpAddr::from(number.to_be_bytes())).unwrap();
         }
-        assert!(known() <= MOST_KNOWN);
+        assert!(known() <= MAX_KNOWN);
     }
 
     #[test]

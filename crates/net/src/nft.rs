@@ -21,7 +21,7 @@ const TOOL: &str = "nft";
 const LOOK: Duration = Duration::from_millis(10);
 /// Most checks before a table is given up. Chosen: 5 s, far longer than the tool takes on a loaded
 /// machine.
-const MOST_LOOKS: usize = 500;
+const MAX_LOOKS: usize = 500;
 
 /// A table that the kernel removes when its owner ends, even by SIGKILL (`flags owner`, Linux
 /// 5.12).
@@ -55,7 +55,7 @@ impl Table {
         let stdin = table.tool.stdin.as_mut().expect("standard input was asked to be a pipe");
         // A tool that has ended is noticed below.
         let _ = stdin.write_all(text.as_bytes());
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             if !matches!(table.tool.try_wait(), Ok(None)) {
                 break;
             }
@@ -115,7 +115,7 @@ fn clear(name: &str) -> Result<()> {
             run(&["-f", "-"], &format!("add table inet {name}\ndelete table inet {name}\n"));
         looks += 1;
         match cleared {
-            Err(NetError::NotPermitted { .. }) if is_there(name) && looks < MOST_LOOKS / 10 => {
+            Err(NetError::NotPermitted { .. }) if is_there(name) && looks < MAX_LOOKS / 10 => {
                 sleep(LOOK);
             }
             cleared => return cleared,

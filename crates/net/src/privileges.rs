@@ -252,9 +252,9 @@ fn check_alone(purpose: &str) -> Result<()> {
 /// Prevents programs that this process starts from getting other capabilities than `keep`.
 fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
     /// One more than any kernel has.
-    const MOST: u64 = 64;
+    const MAX: u64 = 64;
     let bits = bits_of(keep);
-    for number in (0..MOST).filter(|number| bits & (1 << number) == 0) {
+    for number in (0..MAX).filter(|number| bits & (1 << number) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, number, 0) {
             Err(NetError::System { source, .. }) => match source.raw_os_error() {
                 // The kernel has no more.

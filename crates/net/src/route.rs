@@ -53,7 +53,7 @@ const METRIC: u32 = 8_200_000;
 const SEGMENT_BYTES: u64 = 1448;
 /// Most segments of a first receive window. Chosen: with the largest segments, it still fits into
 /// the kernel's 32 bits.
-const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
+const MAX_RECEIVE_SEGMENTS: u16 = u16::MAX;
 /// Multicast groups of messages about links, IPv4 routes and rules, and IPv6 routes and rules
 /// (`linux/rtnetlink.h`).
 const GROUPS: [u32; 5] = [1, 7, 8, 11, 19];
@@ -341,7 +341,7 @@ fn largest_buffer() -> Option<Segments> {
     let bytes = |text: &str| text.parse::<u64>().ok();
     let grown = grown.split_whitespace().filter_map(bytes).max();
     let most = grown.max(bytes(&asked).map(|bytes| bytes.saturating_mul(2)))?;
-    let segments = most.div_ceil(SEGMENT_BYTES).clamp(1, MOST_RECEIVE_SEGMENTS.into());
+    let segments = most.div_ceil(SEGMENT_BYTES).clamp(1, MAX_RECEIVE_SEGMENTS.into());
     Segments::new(u32::try_from(segments).ok()?).ok()
 }
 

@@ -12,9 +12,9 @@ use crate::ticks::TICK;
 
 /// Devices whose packets have waited since the worker stood still, by their tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Behind(BTreeMap<u64, Duration>);
+pub(crate) struct Backlog(BTreeMap<u64, Duration>);
 
-impl Behind {
+impl Backlog {
     /// Records at `now` which devices have input, the deadline having been `due`.
     pub(crate) fn note(
         &mut self,
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn packet_age_includes_worker_delay() {
-        let mut behind = Behind::default();
+        let mut behind = Backlog::default();
         behind.note((at(110), at(100)), [3, 7].into_iter());
         assert_eq!(behind.age(3), None, "that is usual");
         behind.note((at(20_100), at(100)), [3].into_iter());

@@ -76,7 +76,7 @@ pub struct NodeConfig {
 }
 
 /// An upper limit of threads, above the cores of any machine that this is meant for.
-const MOST_WORKERS: usize = 1024;
+const MAX_WORKERS: usize = 1024;
 
 impl NodeConfig {
     /// Warns of settings that are possible but most likely not meant.
@@ -155,7 +155,7 @@ impl NodeConfig {
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused = |key: &str, problem: &str| Err(ConfigError::new(key, problem).into());
-        if !(1..=MOST_WORKERS).contains(&self.workers) {
+        if !(1..=MAX_WORKERS).contains(&self.workers) {
             return refused("workers", "expected 1 to 1024 threads");
         }
         self.services.check()?;

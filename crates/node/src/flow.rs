@@ -27,7 +27,7 @@ use crate::worker::Outside;
 use crate::{Node, NodeError};
 
 /// Longest datagram of a flow: what UDP over IPv4 carries.
-const MOST_BYTES: usize = 65_507;
+const MAX_BYTES: usize = 65_507;
 
 /// The number of the next flow in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -267,7 +267,7 @@ impl Flow {
     }
 
     fn hand_over(&self, datagram: &[u8], is_high_priority: bool) -> Result<(), FlowError> {
-        if datagram.len() > MOST_BYTES {
+        if datagram.len() > MAX_BYTES {
             return Err(FlowError::TooLong(datagram.len()));
         }
         match self.mailbox.put(datagram, is_high_priority) {

@@ -24,7 +24,7 @@ pub const PREFIX: &str = "packets ";
 const END: &str = "packets end";
 /// Longest wait for the end of the previous process. Chosen: its workers end within a twentieth of
 /// a second, and removing rules takes programs.
-const MOST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// A socket or device, with its name.
 pub type Named = (String, OwnedFd);
@@ -90,8 +90,10 @@ impl Handover {
 
     /// Returns the descriptors for the next process, the pipe's end that the node keeps until it
     /// ends, and the handle of the previous process. Unused descriptors of that one are closed.
-    pub(crate) fn finish(mut self) -> std::io::Result<(Vec<Named>, PipeWriter, Option<Before>)> {
-        let before = self.take(END).map(Before);
+    pub(crate) fn finish(
+        mut self,
+    ) -> std::io::Result<(Vec<Named>, PipeWriter, Option<Predecessor>)> {
+        let before = self.take(END).map(Predecessor);
         let (end, life) = std::io::pipe()?;
         self.left.push((END.to_owned(), end.into()));
         Ok((self.left, life, before))
@@ -120,12 +122,12 @@ impl Handover {
 
 /// The node of the previous process.
 #[derive(Debug)]
-pub(crate) struct Before(OwnedFd);
+pub(crate) struct Predecessor(OwnedFd);
 
-impl Before {
+impl Predecessor {
     /// Waits until it has ended, up to a limit.
     pub(crate) fn wait(self) {
-        if let Err(error) = self.wait_for(MOST_WAIT) {
+        if let Err(error) = self.wait_for(MAX_WAIT) {
             tracing::warn!(%error, "the packets of the process before this one do not end");
         }
     }

@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_BEFORE_AGAIN: u32 = 100;
 
 /// Least MTU of a device for which the kernel enables IPv6 on it (RFC 8200).
-pub(crate) const LEAST_IPV6_MTU: u16 = 1280;
+pub(crate) const MIN_IPV6_MTU: u16 = 1280;
 
 /// The packets of one interception, and whether they are intercepted now.
 #[derive(Debug)]
@@ -172,9 +172,10 @@ impl Set {
             return Ok(());
         };
         let is_open = gate.is_open.iter().map(|part| part.load(Ordering::Relaxed));
-        let open = ranges.iter().zip(is_open).filter(|(range, is_open)| {
-            *is_open && (mtu >= LEAST_IPV6_MTU || range.addr().is_ipv4())
-        });
+        let open = ranges
+            .iter()
+            .zip(is_open)
+            .filter(|(range, is_open)| *is_open && (mtu >= MIN_IPV6_MTU || range.addr().is_ipv4()));
         let open: Vec<IpNet> = open.map(|(range, _)| *range).collect();
         if open != *led {
             let mut known = led.clone();

@@ -77,7 +77,7 @@ use tradewind_telemetry::{Health, Registry};
 pub use config::NodeConfig;
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOpener, FlowOptions, Judge};
-use handover::{Before, Handover, Named};
+use handover::{Handover, Named, Predecessor};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use membership_watch::MembershipWatch;
@@ -158,7 +158,7 @@ pub struct Node {
     /// Workers that do not run yet.
     waiting: Vec<Worker>,
     holds: Vec<Named>,
-    before: Option<Before>,
+    before: Option<Predecessor>,
     threads: Vec<JoinHandle<()>>,
     /// The kernel's numbers of the threads, by worker.
     thread_numbers: Vec<u32>,

@@ -21,7 +21,7 @@ use crate::worker::Outside;
 use crate::{FlowError, Node, NodeError};
 
 /// Most flows that wait to be accepted. Chosen; later ones are not answered, and try again.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// A flow that another endpoint has begun.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Queue {
     /// Returns whether another flow may wait; for the worker.
     pub(crate) fn has_capacity(&self) -> bool {
         let inside = self.lock();
-        inside.end.is_none() && inside.waiting.len() < MOST_WAITING
+        inside.end.is_none() && inside.waiting.len() < MAX_WAITING
     }
 
     /// Adds a flow that has begun; for the worker.

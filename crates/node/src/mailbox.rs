@@ -20,7 +20,7 @@ use crate::membership::Members;
 use crate::status::FlowStatus;
 
 /// Most datagrams in either queue of a flow. Chosen: 10 ms of 100,000 packets a second.
-const MOST_DATAGRAMS: usize = 1024;
+const MAX_DATAGRAMS: usize = 1024;
 
 /// The two queues of a flow, and its status from the worker.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Mailbox {
         if let Some(why) = inside.end {
             return Put::Ended(why);
         }
-        if inside.outgoing.len() == MOST_DATAGRAMS {
+        if inside.outgoing.len() == MAX_DATAGRAMS {
             return Put::Full;
         }
         inside.outgoing.push(Outgoing { bytes: datagram.to_vec(), is_high_priority });
@@ -104,7 +104,7 @@ impl Mailbox {
     /// Queues a datagram for the flow; `false` when it is full. For the worker.
     pub(crate) fn deliver(&self, datagram: &[u8]) -> bool {
         let mut inside = self.lock();
-        if inside.incoming.len() == MOST_DATAGRAMS {
+        if inside.incoming.len() == MAX_DATAGRAMS {
             inside.overrun += 1;
             return false;
         }

@@ -27,18 +27,18 @@ use toml::Spanned;
 use tradewind_config::packet::{Addresses, Placed};
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_net::text_file;
-use tradewind_packet::message::MOST_NEAR;
+use tradewind_packet::message::MAX_NEAR;
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
 
 /// Longest file that is read. Chosen: more than the most endpoints take.
-const MOST_MIB: u64 = 4;
+const MAX_MIB: u64 = 4;
 /// Most relays that a node measures. Chosen: the regions of several clouds.
-pub const MOST_RELAYS: usize = 64;
+pub const MAX_RELAYS: usize = 64;
 /// Most endpoints that it knows. Chosen.
-pub const MOST_ENDPOINTS: usize = 4096;
+pub const MAX_ENDPOINTS: usize = 4096;
 
 /// A relay near an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -116,8 +116,8 @@ impl Written {
     /// Returns the members, or the problem and its position in bytes.
     fn resolve(self) -> Result<Members, (usize, String)> {
         let Self { relays, registry, endpoints } = self;
-        if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
-            let most = format!("expected at most {MOST_RELAYS} relays, {MOST_ENDPOINTS} endpoints");
+        if relays.len() > MAX_RELAYS || endpoints.len() > MAX_ENDPOINTS {
+            let most = format!("expected at most {MAX_RELAYS} relays, {MAX_ENDPOINTS} endpoints");
             return Err((0, most));
         }
         let mut members = Members { registry, ..Members::default() };
@@ -138,8 +138,8 @@ impl Written {
             if !known.insert(identity) || !ids.insert(id.clone()) {
                 return Err((at, format!("endpoint `{id}` is named twice")));
             }
-            if relays.len() > MOST_NEAR {
-                let problem = format!("endpoint `{id}`: expected at most {MOST_NEAR} relays");
+            if relays.len() > MAX_NEAR {
+                let problem = format!("endpoint `{id}`: expected at most {MAX_NEAR} relays");
                 return Err((at, problem));
             }
             let Addresses { first, others } = address;
@@ -184,14 +184,10 @@ impl Members {
     /// When it cannot be read, and as [`Members::parse`].
     pub fn read(file: &Path) -> Result<Self, NodeError> {
         let unread = |error: std::io::Error| refused(format!("{}: {error}", file.display()));
-        Self::parse(&text_file::read(file, MOST_MIB).map_err(unread)?).map_err(
-            |error| match error {
-                NodeError::Config { problem, .. } => {
-                    refused(format!("{}: {problem}", file.display()))
-                }
-                other => other,
-            },
-        )
+        Self::parse(&text_file::read(file, MAX_MIB).map_err(unread)?).map_err(|error| match error {
+            NodeError::Config { problem, .. } => refused(format!("{}: {problem}", file.display())),
+            other => other,
+        })
     }
 
     /// Returns the endpoint with `name` as its id or identity.

@@ -14,7 +14,7 @@ use tradewind_units::{Duration, Timestamp};
 /// Time for which an entry is kept without another report. Chosen: three reports may get lost.
 pub(crate) const RETENTION: Duration = Duration::from_secs(60);
 /// Most endpoints at a time. Chosen.
-const MOST: usize = 16_384;
+const MAX: usize = 16_384;
 
 /// All registered endpoints. The workers of a relay share it; they lock it a few times a minute for
 /// each endpoint.
@@ -43,9 +43,9 @@ impl Registry {
         (address, near): (SocketAddr, &[u8]),
     ) -> bool {
         let mut entries = self.lock();
-        if entries.len() >= MOST && !entries.contains_key(&identity) {
+        if entries.len() >= MAX && !entries.contains_key(&identity) {
             entries.retain(|_, entry| now < entry.until);
-            if entries.len() >= MOST {
+            if entries.len() >= MAX {
                 return false;
             }
         }
@@ -92,10 +92,10 @@ mod tests {
             bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
             PublicIdentity::from_bytes(bytes)
         };
-        for number in 0..MOST {
+        for number in 0..MAX {
             assert!(registry.register(now, identity(number), (address, &[])));
         }
-        assert!(!registry.register(now, identity(MOST), (address, &[])));
-        assert!(registry.register(now + RETENTION, identity(MOST), (address, &[])));
+        assert!(!registry.register(now, identity(MAX), (address, &[])));
+        assert!(registry.register(now + RETENTION, identity(MAX), (address, &[])));
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 const QUIET_BEATS: u32 = 8;
 /// Time without a tick after which the process counts as dead. Chosen: as for the workers of
 /// streams.
-const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// A worker's ticks.
 pub(crate) type Ticks = Arc<Ticker>;
@@ -37,7 +37,7 @@ impl Ticker {
     /// dropped.
     pub(crate) fn register_heartbeats(&self, health: &Health, number: usize) {
         let worker = format!("packets {number}");
-        self.heart.get_or_init(|| health.expect_heartbeats(worker, LONGEST_SILENCE));
+        self.heart.get_or_init(|| health.expect_heartbeats(worker, MAX_SILENCE));
     }
 
     /// Marks the worker as ended; for the worker.
@@ -121,7 +121,7 @@ mod tests {
     fn hung_worker_fails_liveness() {
         let (health, ticks) = (Health::new(), Ticks::default());
         ticks.register_heartbeats(&health, 0);
-        let later = Instant::now() + LONGEST_SILENCE + LONGEST_SILENCE;
+        let later = Instant::now() + MAX_SILENCE + MAX_SILENCE;
         let fault = health.live_at(later).unwrap_err();
         assert!(fault.starts_with("packets 0: no heartbeat"), "{fault}");
         drop(ticks);

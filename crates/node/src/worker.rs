@@ -15,10 +15,10 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
 use crate::batching::{BatchingDelay, Fetched, REST};
-use crate::behind::Behind;
+use crate::behind::Backlog;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
-use crate::engine::{Engine, MOST_PACKET, now};
+use crate::engine::{Engine, MAX_PACKET, now};
 use crate::handover::Handover;
 use crate::interceptor::Gate;
 use crate::mailbox::CommandQueue;
@@ -42,7 +42,7 @@ const ENDS: u64 = 1 << 33;
 /// Tokens of sockets whose datagrams are deposited at a relay: their numbers above this.
 const DEPOSITS: u64 = 1 << 34;
 /// Batches in a row from one socket before it is the turn of the others.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ pub(crate) struct Worker {
     outside: Outside,
     /// The kernel's counts of dropped datagrams, by socket towards neighbours.
     overruns: [u32; 2],
-    behind: Behind,
+    behind: Backlog,
 }
 
 impl Worker {
@@ -101,7 +101,7 @@ impl Worker {
             }
             if let Some(device) = local.and_then(|route| route.local.tunnel()) {
                 epoll.watch(device, token)?;
-                packet.resize(MOST_PACKET, 0);
+                packet.resize(MAX_PACKET, 0);
             }
         }
         for (number, port) in engine.rendezvous.deposit_ports().enumerate() {
@@ -109,10 +109,10 @@ impl Worker {
         }
         if let Some(tunnel) = &engine.tunnel {
             epoll.watch(&tunnel.device, TUNNEL)?;
-            packet.resize(MOST_PACKET, 0);
+            packet.resize(MAX_PACKET, 0);
         }
         let incoming = ReceiveBatch::new(BATCH);
-        let (tokens, overruns, behind) = (Vec::new(), [0; 2], Behind::default());
+        let (tokens, overruns, behind) = (Vec::new(), [0; 2], Backlog::default());
         Ok(Self { engine, epoll, incoming, tokens, packet, outside, overruns, behind })
     }
 
@@ -206,7 +206,7 @@ impl Worker {
         if let Some((route, device)) = device_of(&self.engine, token) {
             return self.serve_tunnel(token, route, &device);
         }
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let port = match token {
                 DEPOSITS.. => {
                     self.engine.rendezvous.deposit_ports().nth((token - DEPOSITS) as usize)
@@ -245,7 +245,7 @@ impl Worker {
     /// Reads the packets that the kernel has routed into a device, batch by batch.
     fn serve_tunnel(&mut self, token: u64, route: Option<u32>, device: &Tun) -> Fetched {
         let mut all = Fetched::default();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let (now, mut is_more) = (now(), true);
             self.engine.note_age(self.behind.age(token));
             for _ in 0..BATCH {

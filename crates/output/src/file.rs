@@ -12,7 +12,7 @@ use anyhow::Context as _;
 /// # Errors
 /// When it cannot be written; the error names it.
 pub fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
-    let written = Place::open(file).and_then(|place| place.fill(text));
+    let written = OutputTarget::open(file).and_then(|place| place.fill(text));
     written.with_context(|| file.display().to_string())
 }
 
@@ -21,7 +21,7 @@ pub fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When it could not; the error names the file.
 pub fn ensure_writable(file: &Path) -> anyhow::Result<()> {
-    Place::open(file).map(drop).with_context(|| file.display().to_string())
+    OutputTarget::open(file).map(drop).with_context(|| file.display().to_string())
 }
 
 /// The format of an output file, by its extension.
@@ -54,14 +54,14 @@ impl Form {
 }
 
 /// The destination of a result.
-enum Place {
+enum OutputTarget {
     /// A pipe or device.
     Special(File),
     /// A regular file, replaced once the new one is complete.
     Draft(Draft),
 }
 
-impl Place {
+impl OutputTarget {
     fn open(file: &Path) -> io::Result<Self> {
         let Ok(found) = fs::metadata(file) else {
             return Draft::new(file.to_owned()).map(Self::Draft);

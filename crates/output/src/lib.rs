@@ -156,8 +156,8 @@ pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// When it cannot be read, or is no text; the error names it.
 pub fn read_text(file: &Path) -> anyhow::Result<String> {
     /// Longest file that is read. Chosen: far above every key, grant, configuration and topology.
-    const LONGEST_MIB: u64 = 64;
-    text_file::read(file, LONGEST_MIB).or_bad(file)
+    const MAX_MIB: u64 = 64;
+    text_file::read(file, MAX_MIB).or_bad(file)
 }
 
 /// Formats an error and its causes in one line. A cause that the previous one already contains is

@@ -25,7 +25,7 @@ pub fn print<H: AsRef<str>>(
 
 /// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each
 /// are less readable than lines broken by the terminal; terminals that know no width report 0.
-const LEAST_WIDTH: u16 = 20;
+const MIN_WIDTH: u16 = 20;
 
 /// One rule under the heading, none between rows.
 const STYLE: TableStyle =
@@ -41,7 +41,7 @@ pub fn text<H: AsRef<str>>(
 ) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(STYLE);
-    match width.filter(|width| *width >= LEAST_WIDTH) {
+    match width.filter(|width| *width >= MIN_WIDTH) {
         Some(width) => {
             table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
         }

@@ -26,7 +26,7 @@ const PACKETS: usize = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct Early {
     /// Shares by neighbour. A packet that was taken counts until it expires.
-    shares: Shares<Place>,
+    shares: Shares<KeptPacket>,
     /// Packets by flow, in order of arrival.
     packets: BTreeMap<(FlowNumber, u64), EarlyPacket>,
     next: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Early {
 
 /// The key of a kept packet, and its bytes.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct KeptPacket {
     key: (FlowNumber, u64),
     bytes: u64,
 }
@@ -76,7 +76,7 @@ impl Early {
         let Self { shares, packets, next } = self;
         let (owner, bytes) = (Tenant(from.0), source.payload.len() as u64);
         let mut gone = 0;
-        let mut forget = |place: Place| {
+        let mut forget = |place: KeptPacket| {
             gone += usize::from(packets.remove(&place.key).is_some());
             place.bytes
         };
@@ -84,7 +84,7 @@ impl Early {
         shares.make_room(now, (1, bytes), &mut forget);
         let key = (source.packet.flow, *next);
         *next += 1;
-        shares.add(now, owner, Place { key, bytes }, bytes);
+        shares.add(now, owner, KeptPacket { key, bytes }, bytes);
         let Source { packet, service, class, payload } = source;
         let payload = payload.to_vec();
         packets

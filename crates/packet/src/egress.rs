@@ -36,19 +36,19 @@ use crate::event::{Arrival, DropReason, Event, Failure, TimerReason};
 use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Message, Nack, RecoverySource, Service, Source};
 use crate::outbox::{Outbox, Transmit};
-use crate::store::{Held, Keep, Store};
+use crate::store::{Keep, Store, StoredAmounts};
 use crate::tally::Tally;
 use crate::timers::Timers;
 pub use blocks::KeepBlocks;
 use blocks::{BlockKey, Blocks};
 use presence::Receivers;
-pub use requests::{MOST_ASKED, MOST_ASKED_OF_ONE};
+pub use requests::{MAX_ASKED, MAX_ASKED_OF_ONE};
 use requests::{Request, Requests};
 
 /// Most flows of one egress relay. Chosen: as many as of an ingress relay.
-pub const MOST_FLOWS: usize = 262_144;
+pub const MAX_FLOWS: usize = 262_144;
 /// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
-pub const MOST_ANSWERS: u8 = 2;
+pub const MAX_ANSWERS: u8 = 2;
 
 /// A flow at its egress relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Egress {
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many.
     pub fn set_flow(&mut self, number: FlowNumber, flow: EgressFlow) -> Result<(), DropReason> {
-        if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
+        if !self.flows.contains_key(&number) && self.flows.len() >= MAX_FLOWS {
             return Err(DropReason::TableFull);
         }
         let is_known = self.flows.get(&number).is_some_and(|old| old.receiver == flow.receiver);
@@ -311,7 +311,7 @@ impl Egress {
         if !self.requests.remember(now, tenant, request) {
             return self.outbox.drop(DropReason::TableFull);
         }
-        if self.requests.answers(request).is_some_and(|answers| answers >= MOST_ANSWERS) {
+        if self.requests.answers(request).is_some_and(|answers| answers >= MAX_ANSWERS) {
             return self.outbox.drop(DropReason::Answered);
         }
         self.blocks.expire_covering(now, request.0);
@@ -397,8 +397,8 @@ impl Egress {
     /// Returns how much is kept: packets, repair packets and their blocks, and requests of
     /// receivers.
     #[must_use]
-    pub fn held(&self) -> Held {
-        Held {
+    pub fn held(&self) -> StoredAmounts {
+        StoredAmounts {
             packets: self.cache.len(),
             bytes: self.cache.bytes() + self.blocks.bytes(),
             blocks: self.blocks.len(),

@@ -17,12 +17,12 @@ use tradewind_units::{Duration, Timestamp};
 /// Bytes of a piece's message before the piece.
 pub const FRAGMENT_HEADER_BYTES: usize = 11;
 /// Most pieces of a datagram. Chosen: the longest datagram of UDP at the minimum MTU of IPv6.
-pub const MOST_PIECES: u8 = 64;
+pub const MAX_PIECES: u8 = 64;
 /// The longest datagram of UDP.
-pub const MOST_DATAGRAM_BYTES: usize = 65_507;
+pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
 /// Datagrams of one conversation that wait for pieces. Chosen: those of a burst.
-const MOST_OF_CONVERSATION: usize = 16;
+const MAX_OF_CONVERSATION: usize = 16;
 /// Joined or given up datagrams of a conversation that are remembered, so that a duplicate piece
 /// does not begin a new one. Chosen: more than wait at a time.
 const REMEMBERED: usize = 64;
@@ -55,7 +55,7 @@ pub struct Piece<'a> {
     pub datagram: u32,
     /// The place in the datagram, from 0.
     pub index: u8,
-    /// The number of pieces of the datagram, 2 to [`MOST_PIECES`].
+    /// The number of pieces of the datagram, 2 to [`MAX_PIECES`].
     pub count: u8,
     /// The bytes of the piece, at least 1.
     pub bytes: &'a [u8],
@@ -69,7 +69,7 @@ pub fn cut(
     most: usize,
 ) -> Option<impl Iterator<Item = Piece<'_>> + use<'_>> {
     let count = payload.len().div_ceil(most.max(1));
-    let count = u8::try_from(count).ok().filter(|count| (2..=MOST_PIECES).contains(count))?;
+    let count = u8::try_from(count).ok().filter(|count| (2..=MAX_PIECES).contains(count))?;
     let pieces = payload.chunks(payload.len().div_ceil(count.into()));
     Some(pieces.zip(0..).map(move |(bytes, index)| Piece { datagram, index, count, bytes }))
 }
@@ -178,7 +178,7 @@ impl<O: Ord + Copy> Joiner<O> {
         wait: Duration,
     ) -> Joined {
         let Piece { datagram, index, count, bytes } = piece;
-        if !(2..=MOST_PIECES).contains(&count) || index >= count || bytes.is_empty() {
+        if !(2..=MAX_PIECES).contains(&count) || index >= count || bytes.is_empty() {
             return Joined::Useless;
         }
         let known = self.conversations.entry((owner, conversation)).or_default();
@@ -193,7 +193,7 @@ impl<O: Ord + Copy> Joiner<O> {
         let Some(partial) = self.waiting.get_mut(&key) else { return Joined::Useless };
         let length: usize = partial.pieces.iter().flatten().map(|piece| piece.len()).sum();
         let is_same = partial.pieces.len() == usize::from(count);
-        if !is_same || length + bytes.len() > MOST_DATAGRAM_BYTES {
+        if !is_same || length + bytes.len() > MAX_DATAGRAM_BYTES {
             return Joined::Useless;
         }
         let Some(place @ None) = partial.pieces.get_mut(usize::from(index)) else {
@@ -231,7 +231,7 @@ impl<O: Ord + Copy> Joiner<O> {
     fn begin(&mut self, now: Timestamp, key: DatagramKey<O>, count: u8, wait: Duration) {
         let DatagramKey { owner, conversation, .. } = key;
         let is_full = self.conversations.get(&(owner, conversation));
-        if is_full.is_some_and(|known| known.waiting >= MOST_OF_CONVERSATION) {
+        if is_full.is_some_and(|known| known.waiting >= MAX_OF_CONVERSATION) {
             let all = DatagramKey::of_conversation(owner, conversation);
             let oldest = self.waiting.range(all).min_by_key(|(_, partial)| partial.begun);
             oldest.map(|(key, _)| *key).into_iter().for_each(|key| self.give_up(key));

@@ -43,7 +43,7 @@ pub use coder::{Coding, InStream, Placement};
 
 /// Most flows of one ingress relay. Chosen: ten times what fills a core at 10 packets a second
 /// each.
-pub const MOST_FLOWS: usize = 262_144;
+pub const MAX_FLOWS: usize = 262_144;
 
 /// The tenants whose packets may be coded with a tenant's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,7 +133,7 @@ struct Sender {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Acknowledge(Peer),
-    Close(coder::Place),
+    Close(coder::BlockId),
 }
 
 /// The state machine of an ingress relay.
@@ -183,7 +183,7 @@ impl Ingress {
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many.
     pub fn set_flow(&mut self, number: FlowNumber, flow: IngressFlow) -> Result<(), DropReason> {
-        if !self.flows.contains_key(&number) && self.flows.len() >= MOST_FLOWS {
+        if !self.flows.contains_key(&number) && self.flows.len() >= MAX_FLOWS {
             return Err(DropReason::TableFull);
         }
         self.name(&flow);

@@ -16,7 +16,7 @@ use tradewind_units::{Duration, Timestamp};
 use crate::session::{PeerId, Table};
 
 /// Most labels of one table. Chosen: two for each path through it.
-const MOST: usize = 1 << 15;
+const MAX: usize = 1 << 15;
 /// Silence after which a label is forgotten. Chosen: on a path in use there are pings every 200 ms.
 pub const IDLE: Duration = Duration::from_secs(30);
 /// Interval of the tries to open the next hop of a path.
@@ -26,14 +26,14 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 pub const OPENS_WITHIN: Duration = Duration::from_secs(2);
 /// Most labels of one gateway's paths in a table. Chosen: for paths to a thousand remote endpoints;
 /// a sixteenth of all.
-pub const MOST_FOR_ONE: usize = 2048;
+pub const MAX_FOR_ONE: usize = 2048;
 /// Silence after which a label may be released for others of its gateway's. Chosen: fifteen pings,
 /// of which there are five a second.
 pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
 
 /// A node's place on a path, seen in the direction of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PathPosition {
     /// The gateway that opened the path.
     pub gateway: PublicIdentity,
     /// Set if packets come from an endpoint.
@@ -42,7 +42,7 @@ pub struct Place {
     pub is_last: bool,
 }
 
-impl Place {
+impl PathPosition {
     /// Returns the place seen in the other direction.
     fn back(self) -> Self {
         Self { is_first: self.is_last, is_last: self.is_first, ..self }
@@ -51,9 +51,9 @@ impl Place {
 
 /// The place and the next hop of packets under a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Along {
+pub struct LabelEntry {
     /// This node's place on the path, if another node opened it.
-    pub place: Option<Place>,
+    pub place: Option<PathPosition>,
     /// The next neighbour and its label; `None` where the path ends.
     pub next: Option<(PeerId, u32)>,
 }
@@ -81,7 +81,7 @@ struct Label<B> {
     opened_as: Option<u32>,
     used: Timestamp,
     /// This node's place on the path, from the path's header.
-    place: Option<Place>,
+    place: Option<PathPosition>,
     /// Bytes forwarded under it, with all headers, that no flow was charged for yet.
     uncharged: u64,
     /// The label of the other direction here, where the path goes on.
@@ -152,21 +152,21 @@ pub struct Labels<B> {
 
 impl<B> Default for Labels<B> {
     fn default() -> Self {
-        Self { labels: Table::new(MOST), opened: BTreeMap::new(), salt: 0 }
+        Self { labels: Table::new(MAX), opened: BTreeMap::new(), salt: 0 }
     }
 }
 
 impl<B> Labels<B> {
     /// Returns this node's place on the path and the next hop, if there is one, for packets from
     /// `from` under `label`; `None` when that neighbour may not use it, or the path is not open.
-    pub fn along(&mut self, now: Timestamp, from: PeerId, label: u32) -> Option<Along> {
+    pub fn along(&mut self, now: Timestamp, from: PeerId, label: u32) -> Option<LabelEntry> {
         let known = self.labels.get_mut(label).filter(|known| known.from == from)?;
         known.used = now;
         let next = match known.to {
             To::Next { peer, label, .. } => Some((peer, label?)),
             To::Here { .. } => None,
         };
-        Some(Along { place: known.place, next })
+        Some(LabelEntry { place: known.place, next })
     }
 
     /// Charges a label with forwarded bytes.
@@ -194,7 +194,7 @@ impl<B> Labels<B> {
 
     /// Returns this node's place on the path of `label`.
     #[must_use]
-    pub fn place(&self, label: u32) -> Option<Place> {
+    pub fn place(&self, label: u32) -> Option<PathPosition> {
         self.labels.get(label)?.place
     }
 
@@ -254,7 +254,7 @@ impl<B> Labels<B> {
         &mut self,
         now: Timestamp,
         (from, theirs): (PeerId, u32),
-        (place, basis): (Place, B),
+        (place, basis): (PathPosition, B),
     ) -> Option<u32> {
         let salt = self.next_salt();
         let label = Label {
@@ -274,7 +274,7 @@ impl<B> Labels<B> {
         &mut self,
         now: Timestamp,
         (from, theirs): (PeerId, u32),
-        (place, basis): (Place, B),
+        (place, basis): (PathPosition, B),
         (next, header): (PeerId, Vec<u8>),
     ) -> Option<u32> {
         let salt = self.next_salt();
@@ -410,7 +410,7 @@ impl<B> Labels<B> {
             .filter_map(|(label, known)| of_it(known).then_some((label, known.used)))
             .collect();
         // One label where a path ends, two where it passes.
-        if theirs.len() + 2 <= MOST_FOR_ONE {
+        if theirs.len() + 2 <= MAX_FOR_ONE {
             return true;
         }
         let is_silent = |used: Timestamp| now.since(used) >= GIVES_WAY_AFTER;

@@ -28,7 +28,7 @@ mod write;
 pub use conversation::{Carriage, path_packet, write_numbered, write_on_path};
 pub use error::MessageError;
 pub use members::MemberList;
-pub use near::{MOST_NEAR, NearList, NearRelay};
+pub use near::{MAX_NEAR, NearList, NearRelay};
 pub use ranges::{Ranges, write_ranges};
 pub use refusal::Refusal;
 pub use rendezvous::{Collect, Deposit, Deposited, Remaining, StoredMessage};
@@ -43,7 +43,7 @@ use crate::group::Secret;
 use crate::id::{FlowNumber, PacketId};
 
 /// The longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
-pub const MOST_PAYLOAD_BYTES: usize = 9_000;
+pub const MAX_PAYLOAD_BYTES: usize = 9_000;
 /// Bytes of a source packet before its payload.
 pub const SOURCE_HEADER_BYTES: usize = 19;
 /// Bytes of a copy before its payload.
@@ -51,12 +51,12 @@ pub const COPY_HEADER_BYTES: usize = 27;
 /// Bytes before the datagram that travels on an overlay path.
 pub const PATH_HEADER_BYTES: usize = 5;
 /// The most ranges of a NACK. Chosen: the losses that are known at one time are few bursts.
-pub const MOST_NACK_RANGES: usize = 16;
+pub const MAX_NACK_RANGES: usize = 16;
 /// The largest sequence that is accepted: at a million packets a second it lasts 290,000 years.
-pub(crate) const MOST_SEQUENCE: u64 = (1 << 63) - 1;
+pub(crate) const MAX_SEQUENCE: u64 = (1 << 63) - 1;
 /// The most packets that one NACK may request. Chosen: 0.6 s of outage at 100 packets a second;
 /// more take more messages, and budgets.
-pub const MOST_NACK_ITEMS: u64 = 64;
+pub const MAX_NACK_ITEMS: u64 = 64;
 
 /// Words of an acknowledgement. Chosen: 256 copies are 25 ms of 10,000 packets a second, more than
 /// the round trip of most access legs.
@@ -112,7 +112,7 @@ pub struct Source<'a> {
     pub service: Service,
     /// Its importance.
     pub class: Class,
-    /// The sealed payload, 1 to [`MOST_PAYLOAD_BYTES`] bytes.
+    /// The sealed payload, 1 to [`MAX_PAYLOAD_BYTES`] bytes.
     pub payload: &'a [u8],
 }
 

@@ -16,7 +16,7 @@ use crate::capacity;
 const SPARE_GAPS: usize = 64;
 /// Places, of known numbers and gaps, for each known number, beyond which numbers are kept apart.
 /// Chosen: more gaps than usual arrivals leave.
-const MOST_SPREAD: usize = 4;
+const MAX_SPREAD: usize = 4;
 
 /// The map.
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ impl<T> Series<T> {
 
     /// Frees memory that is much more than needed.
     fn give_back(&mut self) {
-        if self.near.len() > MOST_SPREAD * (self.known + SPARE_GAPS) {
+        if self.near.len() > MAX_SPREAD * (self.known + SPARE_GAPS) {
             let apart = std::mem::take(&mut self.near).into_iter().enumerate();
             let first = self.first;
             self.remote

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use tradewind_units::{Duration, Timestamp};
 
 /// The most packets of one flow that wait. Chosen: those of 250 ms at 4,000 packets a second.
-const MOST_OF_FLOW: usize = 1024;
+const MAX_OF_FLOW: usize = 1024;
 /// Bookkeeping bytes of a packet.
 const AROUND_PACKET: usize = 64;
 /// Bytes of all packets that wait. Chosen: a gateway's sockets hold as much.
-pub const MOST_WAITING_BYTES: usize = 16 << 20;
+pub const MAX_WAITING_BYTES: usize = 16 << 20;
 
 /// Puts packets in order, by owner and flow.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Flow {
 
 impl<O: Ord + Copy, F: Ord + Copy> Default for Order<O, F> {
     fn default() -> Self {
-        Self::new(MOST_WAITING_BYTES)
+        Self::new(MAX_WAITING_BYTES)
     }
 }
 
@@ -165,7 +165,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         // The latest of those that have waited long enough: all before it are given up.
         let over = flow.waiting.iter().filter(|(_, (came, _))| is_over(*came));
         let given_up = over.map(|(sequence, _)| *sequence).next_back();
-        let most = flow.waiting.len().checked_sub(MOST_OF_FLOW + 1);
+        let most = flow.waiting.len().checked_sub(MAX_OF_FLOW + 1);
         let crowded = most.and_then(|at| flow.waiting.keys().nth(at).copied());
         let through = given_up.max(crowded);
         if let Some(through) = through {

@@ -10,9 +10,9 @@ use crate::message::Message;
 
 /// The most bytes that wait to be sent. Chosen: 3 ms of 10 Gbit/s; the caller of a machine sends
 /// after each batch.
-pub const MOST_QUEUED_BYTES: usize = 4 << 20;
+pub const MAX_QUEUED_BYTES: usize = 4 << 20;
 /// The most events that wait. Chosen: those of some batches of datagrams.
-pub const MOST_EVENTS: usize = 16_384;
+pub const MAX_EVENTS: usize = 16_384;
 /// Spent bytes at the front beyond which the waiting bytes are moved there. Chosen: moves stay
 /// rare.
 const SPENT_BYTES: usize = 1 << 16;
@@ -57,7 +57,7 @@ impl<T> Arena<T> {
         }
         let start = self.bytes.len();
         write(&mut self.bytes);
-        if self.bytes.len() - self.spent > MOST_QUEUED_BYTES {
+        if self.bytes.len() - self.spent > MAX_QUEUED_BYTES {
             self.bytes.truncate(start);
             return None;
         }
@@ -103,7 +103,7 @@ impl Outbox {
 
     /// Queues an event.
     pub(crate) fn emit(&mut self, event: Event) {
-        if self.events.len() < MOST_EVENTS {
+        if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
         } else {
             self.events_lost += 1;
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn unread_output_is_bounded() {
         let mut outbox = Outbox::default();
-        let most = MOST_QUEUED_BYTES / 10 + 10;
+        let most = MAX_QUEUED_BYTES / 10 + 10;
         for round in 0..most {
             outbox.send(Peer(1), &ping(round as u64));
         }
         assert_eq!(outbox.poll_event(), Some(Event::Dropped(DropReason::QueueFull)));
-        for _ in 0..MOST_EVENTS + 3 {
+        for _ in 0..MAX_EVENTS + 3 {
             outbox.drop(DropReason::Malformed);
         }
         let events = std::iter::from_fn(|| outbox.poll_event()).collect::<Vec<_>>();

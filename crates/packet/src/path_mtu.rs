@@ -20,8 +20,8 @@ const STEP: usize = 4;
 const TRIES: u32 = 3;
 /// Round trips after which a probe counts as lost, within these bounds.
 const ROUND_TRIPS: u32 = 3;
-const LEAST_WAIT: Duration = Duration::from_millis(300);
-const MOST_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_millis(300);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Time between two checks that the longest size still arrives. Chosen: a path that has changed
 /// loses long packets until then.
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl PathMtu {
     /// Returns the size of the probe to be sent now, if one is due. To be called only while the
     /// path answers otherwise: a dead path says nothing about sizes.
     pub fn poll(&mut self, now: Timestamp, round_trip: Duration) -> Option<usize> {
-        let wait = (round_trip * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT);
+        let wait = (round_trip * ROUND_TRIPS).clamp(MIN_WAIT, MAX_WAIT);
         match self.probe {
             Some(probe) if now.since(probe.sent) < wait => return None,
             Some(probe) if probe.tries < TRIES => return self.send(now, probe.bytes, probe.tries),

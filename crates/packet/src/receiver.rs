@@ -28,7 +28,7 @@ use crate::event::{Arrival, DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, Genuine, PacketId, Peer};
 use crate::message::{HelpRequest, Message, RecoverySource, Repair, Scope, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
-use crate::store::Held;
+use crate::store::StoredAmounts;
 use crate::timers::Timers;
 use crate::window::{Seen, WINDOW};
 pub use config::{Delivery, ReceiverConfig, ReceiverFlow};
@@ -36,7 +36,7 @@ use lend::Lender;
 use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
-pub const MOST_FLOWS: usize = 65_536;
+pub const MAX_FLOWS: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -100,7 +100,7 @@ impl Receiver {
         if self.flows.contains_key(&number) {
             return Err(DropReason::Duplicate);
         }
-        if self.flows.len() >= MOST_FLOWS {
+        if self.flows.len() >= MAX_FLOWS {
             return Err(DropReason::TableFull);
         }
         let state = State::new(flow, self.config.asks);
@@ -422,7 +422,7 @@ impl Receiver {
         }
         let known = state.detector.known();
         self.scratch.clear();
-        let given_up = state.missing.due(now, known, &mut self.scratch);
+        let given_up = state.missing.take_due(now, known, &mut self.scratch);
         given_up.forgotten.into_iter().for_each(|sequence| state.detector.forget(sequence));
         for lost in given_up.lost {
             Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
@@ -441,9 +441,9 @@ impl Receiver {
     /// Returns how much is kept: packets to lend, blocks to solve, and requests of this receiver
     /// and of others.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> StoredAmounts {
         let missing: usize = self.flows.values().map(|state| state.missing.len()).sum();
-        Held {
+        StoredAmounts {
             packets: self.lender.packets.len(),
             bytes: self.lender.packets.bytes(),
             blocks: self.flows.values().map(|state| state.blocks.len()).sum(),

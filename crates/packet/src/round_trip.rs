@@ -3,7 +3,7 @@
 use tradewind_units::Duration;
 
 /// The least allowance above the usual round trip. Chosen: what hosts' schedulers add.
-const LEAST_SLACK: Duration = Duration::from_millis(5);
+const MIN_SLACK: Duration = Duration::from_millis(5);
 
 /// The smoothed round trip and deviation; `None` before the first measurement.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,8 +23,7 @@ impl RoundTrip {
     /// Returns how long an answer may take: the round trip and four deviations; `unknown` before
     /// any measurement.
     pub(crate) fn reply_timeout(&self, unknown: Duration) -> Duration {
-        let learned =
-            self.0.map(|(smoothed, deviation)| smoothed + (deviation * 4).max(LEAST_SLACK));
+        let learned = self.0.map(|(smoothed, deviation)| smoothed + (deviation * 4).max(MIN_SLACK));
         learned.unwrap_or(unknown)
     }
 }

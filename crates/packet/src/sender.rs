@@ -25,7 +25,7 @@ use crate::budget::Allowance;
 use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{
-    COPY_HEADER_BYTES, Class, Feedback, MOST_PAYLOAD_BYTES, Message, Service, Source,
+    COPY_HEADER_BYTES, Class, Feedback, MAX_PAYLOAD_BYTES, Message, Service, Source,
 };
 use crate::outbox::{Outbox, Transmit};
 use crate::session::OVERHEAD;
@@ -35,9 +35,9 @@ pub use access::Arq;
 use uplink::Uplink;
 
 /// The most flows of one sender. Chosen: a gateway of a large site.
-pub const MOST_FLOWS: usize = 65_536;
+pub const MAX_FLOWS: usize = 65_536;
 /// The most ingress relays of one sender. Chosen: the near regions of all clouds.
-pub const MOST_LEGS: usize = 64;
+pub const MAX_LEGS: usize = 64;
 
 /// The paths of a forwarded flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,11 +98,11 @@ struct State {
     flow: SenderFlow,
     next: u64,
     /// The latest packet while it is not copied and may be the last of a window.
-    last: Option<Held>,
+    last: Option<LastPacket>,
 }
 
 #[derive(Debug, Clone)]
-struct Held {
+struct LastPacket {
     sequence: u64,
     due: Timestamp,
     payload: Vec<u8>,
@@ -146,11 +146,11 @@ impl Sender {
     pub fn set_flow(&mut self, number: FlowNumber, flow: SenderFlow) -> Result<(), DropReason> {
         let is_new_leg = flow.ingress.is_some_and(|peer| !self.legs.contains_key(&peer));
         let is_new_flow = !self.flows.contains_key(&number);
-        if is_new_leg && self.legs.len() >= MOST_LEGS {
+        if is_new_leg && self.legs.len() >= MAX_LEGS {
             self.forget_unused_legs();
         }
-        if (is_new_leg && self.legs.len() >= MOST_LEGS)
-            || (is_new_flow && self.flows.len() >= MOST_FLOWS)
+        if (is_new_leg && self.legs.len() >= MAX_LEGS)
+            || (is_new_flow && self.flows.len() >= MAX_FLOWS)
         {
             return Err(DropReason::TableFull);
         }
@@ -209,7 +209,7 @@ impl Sender {
         class: Class,
         payload: &[u8],
     ) -> Result<PacketId, DropReason> {
-        if payload.is_empty() || payload.len() > MOST_PAYLOAD_BYTES {
+        if payload.is_empty() || payload.len() > MAX_PAYLOAD_BYTES {
             return Err(DropReason::Malformed);
         }
         let state = self.flows.get_mut(&number).ok_or(DropReason::UnknownFlow)?;
@@ -241,7 +241,7 @@ impl Sender {
             let due = now + span;
             let held = state.last.get_or_insert_with(|| {
                 self.timers.set(due, Timer::LastOfWindow(number));
-                Held { sequence: 0, due, payload: Vec::new() }
+                LastPacket { sequence: 0, due, payload: Vec::new() }
             });
             (held.sequence, held.due) = (packet.sequence, due);
             held.payload.clear();

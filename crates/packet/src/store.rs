@@ -22,7 +22,7 @@ pub struct Keep {
 
 /// The amounts that a machine keeps at a time, to watch its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct StoredAmounts {
     /// Packets.
     pub packets: usize,
     /// Bytes of packets and repair packets.

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use tradewind_packet::fragment::{
-    JoinLimits, Joined, Joiner, MOST_DATAGRAM_BYTES, MOST_PIECES, Piece, cut,
+    JoinLimits, Joined, Joiner, MAX_DATAGRAM_BYTES, MAX_PIECES, Piece, cut,
 };
 use tradewind_units::{Duration, Timestamp};
 
@@ -25,7 +25,7 @@ fn short_and_huge_datagrams_are_not_fragmented() {
     assert!(cut(0, &[], 100).is_none());
     assert!(cut(0, &[7; 100], 0).is_none());
     assert!(cut(0, &[7; 6_401], 100).is_none());
-    assert_eq!(cut(0, &[7; 6_400], 100).unwrap().count(), usize::from(MOST_PIECES));
+    assert_eq!(cut(0, &[7; 6_400], 100).unwrap().count(), usize::from(MAX_PIECES));
     let halves: Vec<usize> = cut(0, &[7; 101], 100).unwrap().map(|it| it.bytes.len()).collect();
     assert_eq!(halves, [51, 50]);
 }
@@ -66,7 +66,7 @@ fn first_fragments_evict_own_only() {
     assert_eq!(joiner.add(at_ms(0), (1, 1), honest[0], WAIT), Joined::Waits);
     let bytes = [8; 1000];
     for number in 0..10_000 {
-        let piece = Piece { datagram: number, index: 0, count: MOST_PIECES, bytes: &bytes };
+        let piece = Piece { datagram: number, index: 0, count: MAX_PIECES, bytes: &bytes };
         joiner.add(at_ms(1), (2, number % 300), piece, WAIT);
         assert!(joiner.bytes() <= limits.bytes && joiner.len() <= limits.datagrams);
     }
@@ -133,7 +133,7 @@ proptest! {
             let piece = Piece { datagram, index, count, bytes: &bytes[..length] };
             if let Joined::Whole(whole) = joiner.add(at_ms(now), (owner, conversation), piece, WAIT)
             {
-                assert!(whole.len() <= MOST_DATAGRAM_BYTES && whole.iter().all(|it| *it == 5));
+                assert!(whole.len() <= MAX_DATAGRAM_BYTES && whole.iter().all(|it| *it == 5));
             }
             assert!(joiner.bytes() <= limits.bytes && joiner.len() <= limits.datagrams);
             if now % 7 == 0 {

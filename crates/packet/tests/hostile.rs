@@ -12,7 +12,7 @@ use cast::{ENDPOINT, Pair, link};
 use flows::*;
 use proptest::prelude::*;
 use tradewind_fec::Members;
-use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, KeepBlocks, MOST_ASKED};
+use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow, KeepBlocks, MAX_ASKED};
 use tradewind_packet::event::{DropReason, Event};
 use tradewind_packet::id::{FlowNumber, PacketId, Peer, Tenant};
 use tradewind_packet::ingress::{InStream, Ingress, IngressConfig, IngressFlow, Sharing};
@@ -189,7 +189,7 @@ fn reset_flow_keeps_budget() {
         accepted += egress.held().requests - before;
         egress.set_flow(FlowNumber(0), flow).unwrap();
     }
-    assert!((64..MOST_ASKED / 8).contains(&accepted), "{accepted} remembered at one instant");
+    assert!((64..MAX_ASKED / 8).contains(&accepted), "{accepted} remembered at one instant");
     recipients(&mut egress);
     let ask = nack(VICTIM, &[0]);
     egress.handle_message(at(2), Peer(3), Message::parse(&ask).unwrap());
@@ -213,7 +213,7 @@ fn tenant_requests_are_bounded() {
         egress.held().requests
     };
     let filled = (0..100).map(|number| ask(number, 1)).last().unwrap();
-    assert_eq!(filled, MOST_ASKED / 2);
+    assert_eq!(filled, MAX_ASKED / 2);
     assert_eq!(ask(VICTIM, 2), filled + 960, "another tenant's are remembered");
     egress.handle_timeout(at(3000));
     assert_eq!(egress.held().requests, 0);

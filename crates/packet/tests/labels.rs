@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::Peer;
 use tradewind_packet::label::{
-    Along, Answered, GIVES_WAY_AFTER, IDLE, Labels, MOST_FOR_ONE, OPENS_WITHIN, Place,
+    Answered, GIVES_WAY_AFTER, IDLE, LabelEntry, Labels, MAX_FOR_ONE, OPENS_WITHIN, PathPosition,
 };
 use tradewind_packet::session::PeerId;
 use tradewind_units::{Duration, Timestamp};
@@ -20,9 +20,9 @@ fn at_ms(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-fn place(gateway: u8) -> Place {
+fn place(gateway: u8) -> PathPosition {
     let gateway = PublicIdentity::from_bytes([gateway; 32]);
-    Place { gateway, is_first: true, is_last: false }
+    PathPosition { gateway, is_first: true, is_last: false }
 }
 
 /// Returns a relay's table with a path from peer 1, label 7, to peer 2, where it is not open yet;
@@ -44,10 +44,10 @@ fn path_forwards_both_ways_once_next_hop_answers() {
     let through = Answered::Through { asker: (peer(1), 7), mine };
     assert_eq!(labels.complete(at_ms(2), (peer(2), 9), back), Some(through));
     assert!(labels.is_open(mine));
-    let along = Along { place: Some(place(1)), next: Some((peer(2), 9)) };
+    let along = LabelEntry { place: Some(place(1)), next: Some((peer(2), 9)) };
     assert_eq!(labels.along(at_ms(3), peer(1), mine), Some(along));
-    let there = Place { is_first: false, is_last: true, ..place(1) };
-    let along = Along { place: Some(there), next: Some((peer(1), 7)) };
+    let there = PathPosition { is_first: false, is_last: true, ..place(1) };
+    let along = LabelEntry { place: Some(there), next: Some((peer(1), 7)) };
     assert_eq!(labels.along(at_ms(3), peer(2), back), Some(along));
     assert_eq!(labels.along(at_ms(3), peer(2), mine), None, "the label of another neighbour");
     assert_eq!(labels.backwards(mine), Some((peer(1), 7)));
@@ -105,14 +105,14 @@ fn paths_without_authorization_end_with_both_labels() {
 #[test]
 fn silent_paths_make_room_for_others_of_their_gateway() {
     let mut labels = Labels::default();
-    for theirs in 0..MOST_FOR_ONE as u32 {
+    for theirs in 0..MAX_FOR_ONE as u32 {
         let gateway = place(1).gateway;
         if !labels.has_room_for(at_ms(0), gateway) {
             break;
         }
         labels.end_here(at_ms(0), (peer(1), theirs), (place(1), ())).unwrap();
     }
-    assert_eq!(labels.len(), MOST_FOR_ONE - 1);
+    assert_eq!(labels.len(), MAX_FOR_ONE - 1);
     assert!(labels.has_room_for(at_ms(0), place(2).gateway), "another has its own share");
     let (first, later) = (labels.opened_by((peer(1), 0)).unwrap(), at_ms(0) + GIVES_WAY_AFTER);
     labels.along(later, peer(1), first).unwrap();
@@ -128,7 +128,7 @@ enum Input {
     LeadOn(u32, u32, u32),
     Complete(u32, usize, u32),
     Refuse(u32, usize),
-    Along(u32, usize),
+    LabelEntry(u32, usize),
     Gone(u32),
     Pass(u64),
 }
@@ -143,7 +143,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         (peers.clone(), label.clone(), theirs)
             .prop_map(|(from, label, theirs)| Input::Complete(from, label, theirs)),
         (peers.clone(), label.clone()).prop_map(|(from, label)| Input::Refuse(from, label)),
-        (peers.clone(), label).prop_map(|(from, label)| Input::Along(from, label)),
+        (peers.clone(), label).prop_map(|(from, label)| Input::LabelEntry(from, label)),
         peers.prop_map(Input::Gone),
         (0_u64..20_000).prop_map(Input::Pass),
     ]
@@ -190,7 +190,7 @@ proptest! {
                     let answered = labels.refuse(peer(from), label);
                     prop_assert!(answered.is_none() || owner == peer(from));
                 }
-                Input::Along(from, at) => {
+                Input::LabelEntry(from, at) => {
                     let (owner, label) = pick(at);
                     let along = labels.along(now, peer(from), label);
                     prop_assert!(along.is_none() || owner == peer(from));

@@ -32,7 +32,7 @@ use tradewind_plan::{Limits, Plan, Problem, SolveError, solver, verify};
 use tradewind_units::Duration;
 
 /// Largest relative excess of a plan over the best known one, and over the proven bound.
-const MOST: f64 = 0.01;
+const MAX: f64 = 0.01;
 
 /// Fraction of the plans for which the latter must hold.
 const OF: f64 = 0.9;
@@ -98,7 +98,7 @@ fn judged(held: &[Held]) -> ExitCode {
     }
     let all: Vec<&Held> = held.iter().collect();
     let (nine_in_ten, worst) = print_class("all", &all);
-    let is_met = worst <= MOST && nine_in_ten <= MOST;
+    let is_met = worst <= MAX && nine_in_ten <= MAX;
     if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -449,7 +449,7 @@ mod sum_of_seconds {
     use tradewind_units::{Duration, UnitError};
 
     /// Longest sum that is accepted: thirty thousand years, far below overflow.
-    const MOST_S: f64 = 1e12;
+    const MAX_S: f64 = 1e12;
 
     pub(super) fn serialize<S: Serializer>(
         sum: &Option<Duration>,
@@ -462,7 +462,7 @@ mod sum_of_seconds {
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
-        if !(0.0..=MOST_S).contains(&seconds) {
+        if !(0.0..=MAX_S).contains(&seconds) {
             let refused = UnitError::new("duration", "seconds from 0 to 10^12", seconds);
             return Err(de::Error::custom(refused));
         }

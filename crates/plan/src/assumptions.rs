@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::legs_of;
 use crate::plan::Plan;
-use crate::problem::{Place, Problem};
+use crate::problem::{LegEnd, Problem};
 
 /// Origin of a leg's round-trip time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct LegOrigin {
 }
 
 /// The origins of all legs.
-pub type Origins = BTreeMap<(Place, Place), LegOrigin>;
+pub type Origins = BTreeMap<(LegEnd, LegEnd), LegOrigin>;
 
 /// A leg that a prediction rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,9 +78,9 @@ pub fn assumed(problem: &Problem, plan: &Plan, origins: &Origins) -> Option<Vec<
         let offers = plan.offers_of(problem, planned)?;
         let flow = &problem.flows()[index];
         let relays = offers.iter().map(|offer| &problem.offers()[*offer].region);
-        let mut places = vec![Place::Site(flow.source.clone())];
-        places.extend(relays.cloned().map(Place::Relay));
-        places.push(Place::Site(flow.destination.clone()));
+        let mut places = vec![LegEnd::Site(flow.source.clone())];
+        places.extend(relays.cloned().map(LegEnd::Relay));
+        places.push(LegEnd::Site(flow.destination.clone()));
         let legs = legs_of(problem, index, &offers)?;
         let windows = problem.legs(index, &offers)?;
         let assumed = legs.into_iter().zip(windows).zip(places.windows(2));

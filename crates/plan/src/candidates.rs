@@ -24,10 +24,10 @@ pub(crate) use tables::{PartialPath, Tables};
 
 /// The number of paths of all flows up to which all are held. Chosen: a second, a hundred
 /// megabytes.
-const MOST_PATHS: u64 = 1_000_000;
+const MAX_PATHS: u64 = 1_000_000;
 
 /// The same limit where a completion-time model is run for each path. Chosen: some seconds.
-const MOST_MODELLED_PATHS: u64 = 100_000;
+const MAX_MODELLED_PATHS: u64 = 100_000;
 
 /// A path that may carry a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,8 @@ fn few_paths(problem: &Problem) -> bool {
     let paths = offers.saturating_pow(relays).saturating_mul(flows);
     paths
         <= match problem.inputs().start_up {
-            StartUp::Ignored => MOST_PATHS,
-            StartUp::Cold | StartUp::Warm => MOST_MODELLED_PATHS,
+            StartUp::Ignored => MAX_PATHS,
+            StartUp::Cold | StartUp::Warm => MAX_MODELLED_PATHS,
         }
 }
 
@@ -233,7 +233,7 @@ pub(crate) mod example {
     use tradewind_model::{Leg, StartUp};
     use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, SiteId};
 
-    use crate::problem::{Flow, Inputs, Legs, Place, Problem};
+    use crate::problem::{Flow, Inputs, LegEnd, Legs, Problem};
 
     /// Returns a problem of one flow from `a` to `b` over eight regions, with RTTs drawn from a
     /// seed.
@@ -246,9 +246,9 @@ pub(crate) mod example {
         let site = |name| SiteId::new(name).unwrap();
         let regions: Vec<RegionId> =
             (0..8).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
-        let places = [Place::Site(site("a")), Place::Site(site("b"))];
-        let places: Vec<Place> =
-            places.into_iter().chain(regions.iter().cloned().map(Place::Relay)).collect();
+        let places = [LegEnd::Site(site("a")), LegEnd::Site(site("b"))];
+        let places: Vec<LegEnd> =
+            places.into_iter().chain(regions.iter().cloned().map(LegEnd::Relay)).collect();
         let cap = Bandwidth::from_mbps(1000.0).unwrap();
         let mut legs = Legs::new();
         for from in &places {

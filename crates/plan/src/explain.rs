@@ -194,7 +194,7 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
     let judge = Judge { problem, plan, planned, index, loads };
     let alternatives = judge.alternatives(&offers)?;
     let legs = legs_of(problem, index, &offers).ok_or_else(foreign)?;
-    let groups = groups::groups(problem, plan, index, groups::MOST_LOOKED_AT);
+    let groups = groups::groups(problem, plan, index, groups::MAX_LOOKED_AT);
     Ok(Explanation {
         flow: flow.clone(),
         path: stops(problem, &offers),

@@ -34,7 +34,7 @@ pub use predictor::Predictor;
 pub use regret::{Regret, RegretError, Values, regret, regret_by};
 
 /// Longest season that is tried if none is given, in periods. Chosen: a week of hours.
-pub const LONGEST_SEASON: usize = 168;
+pub const MAX_SEASON: usize = 168;
 /// Weights of the newest period that are tried. Chosen: slow, medium and fast.
 const WEIGHTS: [f64; 3] = [0.2, 0.5, 0.8];
 
@@ -181,7 +181,7 @@ pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
 }
 
 /// Predicts the period after the log. `season` is the only season to try, in periods; without it
-/// all seasons up to [`LONGEST_SEASON`] that fit into the log's first half are tried.
+/// all seasons up to [`MAX_SEASON`] that fit into the log's first half are tried.
 ///
 /// The running time is proportional to pairs times periods times predictors.
 ///
@@ -228,7 +228,7 @@ fn predictors(
         }
         Some(periods) => predictors.push(Predictor::Seasonal { periods }),
         None => {
-            let seasons = 2..=from.min(LONGEST_SEASON);
+            let seasons = 2..=from.min(MAX_SEASON);
             predictors.extend(seasons.map(|periods| Predictor::Seasonal { periods }));
         }
     }

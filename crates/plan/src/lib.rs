@@ -39,7 +39,7 @@ pub use explain::{Explanation, explain};
 pub use packets::{PacketFlow, PacketPlan, Packets};
 pub use plan::{Plan, PlannedFlow, PlannedRelay};
 pub use problem::{
-    Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,
+    Flow, Inputs, LegEnd, Legs, Objective, Offer, Problem, ProblemError, RelayType, Running,
 };
 pub use solver::{Limits, SolveError, Solver};
 pub use verify::{Violation, verify};

@@ -40,11 +40,11 @@ pub use verify::PacketViolation;
 
 /// Most relays of a packet flow: caching and coding use an ingress and an egress relay
 /// `[JQ 3]`.
-pub const MOST_RELAYS: usize = 2;
+pub const MAX_RELAYS: usize = 2;
 /// Most packet flows. Chosen: for each, all pairs of regions are evaluated.
-pub const MOST_PACKET_FLOWS: usize = 1_000;
+pub const MAX_PACKET_FLOWS: usize = 1_000;
 /// Longest latency budget: the maximum that gateways can signal.
-pub const MOST_BUDGET: Duration = Duration::from_secs(65);
+pub const MAX_BUDGET: Duration = Duration::from_secs(65);
 /// Default ratio of packets that may be lost or late, that of a gateway's `[[packet]]`: above it
 /// paths count as lossy `[JQ 5.2]`.
 pub const BEARABLE_LOSS: f64 = 0.001;
@@ -55,9 +55,9 @@ pub const INTERNET_LOSS: f64 = 0.01;
 /// hour a flow pays the paper's 0.19 cents an hour at both relays `[JQ 5.1.1]`.
 pub const FLOWS_PER_MACHINE: u32 = 100;
 /// Most packets a second. Chosen: the rate of the shortest packets on a 10 Gbit/s link.
-pub const MOST_PER_SECOND: f64 = 15e6;
+pub const MAX_PER_SECOND: f64 = 15e6;
 /// Longest packet: the largest UDP payload over IPv4.
-pub const MOST_BYTES: u64 = 65_507;
+pub const MAX_BYTES: u64 = 65_507;
 /// Time for which relays keep packets. Chosen: as `tradewind relay` does.
 const RETENTION: Duration = Duration::from_secs(1);
 const SECONDS_AN_HOUR: u64 = 3600;

@@ -8,7 +8,7 @@ const MAX_STEPS: u32 = 200_000;
 
 /// The number of relays up to which the exact search runs: first fit is within a relay or two of
 /// the least, and a search over many finds nothing in reasonable time. Chosen.
-const MOST_RELAYS_SEARCHED: usize = 12;
+const MAX_RELAYS_SEARCHED: usize = 12;
 
 /// Returns the relay, counted from 0, of each rate; `None` when a rate exceeds the capacity.
 ///
@@ -22,7 +22,7 @@ pub(crate) fn pack(rates: &[u64], capacity: u64) -> Option<Vec<usize>> {
     order.sort_by_key(|index| (std::cmp::Reverse(rates[*index]), *index));
     let mut best = first_fit(rates, &order, capacity);
     let least = relays_at_least(rates.iter().sum(), capacity);
-    while relays_used(&best) > least && relays_used(&best) <= MOST_RELAYS_SEARCHED {
+    while relays_used(&best) > least && relays_used(&best) <= MAX_RELAYS_SEARCHED {
         let mut search = Search { rates, order: &order, capacity, steps: MAX_STEPS };
         let mut relays = vec![0; relays_used(&best) - 1];
         let mut places = vec![0; rates.len()];

@@ -118,12 +118,12 @@ impl Plan {
                 numbers[*flow][*at] = number;
             }
         }
-        Self::from_numbers(problem, choice, numbers, solver, bound)
+        Self::with_relays(problem, choice, numbers, solver, bound)
     }
 
     /// Returns the same, where `numbers` gives the relay of its offer that each flow takes at each
     /// hop.
-    pub(crate) fn from_numbers(
+    pub(crate) fn with_relays(
         problem: &Problem,
         choice: &[usize],
         numbers: Vec<Vec<usize>>,

@@ -62,14 +62,14 @@ impl Flow {
 /// One end of a leg. A host in a region and a relay in the same region are two places: their
 /// windows and caps differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum LegEnd {
     /// The source or destination of a flow.
     Site(SiteId),
     /// A relay.
     Relay(RegionId),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LegEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Site(site) => write!(f, "site {site}"),
@@ -79,7 +79,7 @@ impl std::fmt::Display for Place {
 }
 
 /// Legs by their ends, in order; a pair without an entry cannot be used.
-pub type Legs = BTreeMap<(Place, Place), Leg>;
+pub type Legs = BTreeMap<(LegEnd, LegEnd), Leg>;
 
 /// The capacity and set-up cost of one relay machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -437,8 +437,8 @@ impl Problem {
     pub fn legs(&self, flow: usize, relays: &[usize]) -> Option<Vec<Leg>> {
         let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
             let ends = &self.inputs.flows[flow];
-            let leg =
-                self.leg(Place::Site(ends.source.clone()), Place::Site(ends.destination.clone()))?;
+            let leg = self
+                .leg(LegEnd::Site(ends.source.clone()), LegEnd::Site(ends.destination.clone()))?;
             return Some(vec![self.shared(flow, relays, leg)]);
         };
         let between = relays.windows(2).map(|pair| self.leg_between(pair[0], pair[1]));
@@ -456,26 +456,27 @@ impl Problem {
     /// Returns the same leg, not capped at the flow's share of its source's cap.
     pub(crate) fn unshared_first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
-        let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
+        let leg = self.leg(LegEnd::Site(source.clone()), LegEnd::Relay(offer.region.clone()))?;
         offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
     /// Returns the leg from a relay to the flow's destination.
     pub(crate) fn last_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (destination, offer) = (&self.inputs.flows[flow].destination, &self.offers[relay]);
-        let leg = self.leg(Place::Relay(offer.region.clone()), Place::Site(destination.clone()))?;
+        let leg =
+            self.leg(LegEnd::Relay(offer.region.clone()), LegEnd::Site(destination.clone()))?;
         offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
     /// Returns the leg from one relay to another.
     pub(crate) fn leg_between(&self, from: usize, to: usize) -> Option<Leg> {
         let (from, to) = (&self.offers[from], &self.offers[to]);
-        let leg = self.leg(Place::Relay(from.region.clone()), Place::Relay(to.region.clone()))?;
+        let leg = self.leg(LegEnd::Relay(from.region.clone()), LegEnd::Relay(to.region.clone()))?;
         let are_offered = from.is_offered && to.is_offered;
         are_offered.then(|| to.relay_type.limits(from.relay_type.limits(leg)))
     }
 
-    fn leg(&self, from: Place, to: Place) -> Option<Leg> {
+    fn leg(&self, from: LegEnd, to: LegEnd) -> Option<Leg> {
         self.inputs.legs.get(&(from, to)).copied()
     }
 

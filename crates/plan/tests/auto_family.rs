@@ -15,7 +15,7 @@ use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
 use tradewind_units::{Duration, PricePerGb};
 
 /// The most that the search may be above the best plan known, relatively.
-const MOST: f64 = 0.02;
+const MAX: f64 = 0.02;
 
 /// Steps of each algorithm on small problems.
 const WORK: u64 = 60_000;
@@ -64,7 +64,7 @@ fn search_finds_good_sets_of_relays() {
         assert_eq!(verify(&problem, &plan), vec![]);
         let best = family::best_known_s(number).unwrap();
         let above = plan.score(&problem).0.as_secs_f64() / best - 1.0;
-        assert!(above < MOST, "problem {number}: {above} above the best known");
+        assert!(above < MAX, "problem {number}: {above} above the best known");
     }
 }
 

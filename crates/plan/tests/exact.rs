@@ -91,7 +91,7 @@ impl Draw {
 
 fn cut_direct(inputs: &mut Inputs, flow: usize) {
     let flow = &inputs.flows[flow];
-    let place = |site: &tradewind_units::SiteId| tradewind_plan::Place::Site(site.clone());
+    let place = |site: &tradewind_units::SiteId| tradewind_plan::LegEnd::Site(site.clone());
     inputs.legs.remove(&(place(&flow.source), place(&flow.destination)));
 }
 
@@ -158,8 +158,8 @@ fn badly_packed(budget_usd: f64) -> Problem {
         from.rtt = Duration::from_millis(240);
     }
     for (ends, leg) in &mut inputs.legs {
-        if matches!(ends.0, tradewind_plan::Place::Relay(_))
-            || matches!(ends.1, tradewind_plan::Place::Relay(_))
+        if matches!(ends.0, tradewind_plan::LegEnd::Relay(_))
+            || matches!(ends.1, tradewind_plan::LegEnd::Relay(_))
         {
             leg.rtt = Duration::from_millis(20);
         }
@@ -313,8 +313,8 @@ fn renamed_region_changes_nothing() {
         RegionId::new(format!("other:{}", region.as_str().replace(':', "-"))).unwrap()
     };
     renamed.regions = inputs.regions.iter().map(name).collect();
-    let place = |place: &tradewind_plan::Place| match place {
-        tradewind_plan::Place::Relay(region) => tradewind_plan::Place::Relay(name(region)),
+    let place = |place: &tradewind_plan::LegEnd| match place {
+        tradewind_plan::LegEnd::Relay(region) => tradewind_plan::LegEnd::Relay(name(region)),
         site => site.clone(),
     };
     renamed.legs = inputs.legs.iter().map(|((a, b), leg)| ((place(a), place(b)), *leg)).collect();

@@ -12,7 +12,7 @@ use tradewind_model::catalogue::Egress;
 use tradewind_model::cost::Prices;
 use tradewind_model::{Catalogue, Leg, Region, RttModel, StartUp};
 use tradewind_plan::solver::{self, Limits};
-use tradewind_plan::{Inputs, Legs, Objective, Place, Plan, Problem, verify};
+use tradewind_plan::{Inputs, LegEnd, Legs, Objective, Plan, Problem, verify};
 use tradewind_units::{Duration, Money, RegionId, RelayId, SiteId};
 
 /// Returns a few flows between sites in clouds, over a few regions whose relays cost nothing to set
@@ -44,8 +44,8 @@ fn problem(
 ) -> Inputs {
     relays.sort_by(|a, b| a.id.cmp(&b.id));
     relays.dedup_by(|a, b| a.id == b.id);
-    let places = sites.iter().map(|(site, at)| (Place::Site(site.clone()), at.location));
-    let places = places.chain(relays.iter().map(|at| (Place::Relay(at.id.clone()), at.location)));
+    let places = sites.iter().map(|(site, at)| (LegEnd::Site(site.clone()), at.location));
+    let places = places.chain(relays.iter().map(|at| (LegEnd::Relay(at.id.clone()), at.location)));
     let places: Vec<_> = places.collect();
     let mut legs = Legs::new();
     for (from, at) in &places {

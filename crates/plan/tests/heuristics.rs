@@ -28,7 +28,7 @@ use tradewind_plan::solver::{
     Executor, FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneByOne, OneProxy, Piece, TwoProxy,
     TwoProxyRollback,
 };
-use tradewind_plan::{Inputs, Legs, Limits, Place, Plan, Problem, SolveError, Solver, verify};
+use tradewind_plan::{Inputs, LegEnd, Legs, Limits, Plan, Problem, SolveError, Solver, verify};
 use tradewind_units::{Bytes, Duration, Money, RegionId, RelayId, SiteId};
 
 const FIVE: [&dyn Solver; 5] =
@@ -416,9 +416,9 @@ fn plans_of_large_random_problems_are_sound() {
 fn hand_solvable(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
     let place = |name: &str| {
         if name.contains(':') {
-            Place::Relay(RegionId::new(name).unwrap())
+            LegEnd::Relay(RegionId::new(name).unwrap())
         } else {
-            Place::Site(SiteId::new(name).unwrap())
+            LegEnd::Site(SiteId::new(name).unwrap())
         }
     };
     let leg = |ms: u64| Leg::new(Duration::from_millis(ms));

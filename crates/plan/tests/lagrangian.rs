@@ -227,8 +227,8 @@ proptest! {
 
         let renamed = |id: &RegionId| RegionId::new(format!("other:{}", id.as_str()
             .replace("cloud:r", "z"))).unwrap();
-        let place = |place: &tradewind_plan::Place| match place {
-            tradewind_plan::Place::Relay(id) => tradewind_plan::Place::Relay(renamed(id)),
+        let place = |place: &tradewind_plan::LegEnd| match place {
+            tradewind_plan::LegEnd::Relay(id) => tradewind_plan::LegEnd::Relay(renamed(id)),
             site => site.clone(),
         };
         let mut other = inputs.clone();

@@ -12,7 +12,7 @@ use tradewind_model::packet::PacketService;
 use tradewind_plan::file::{self, FileError, ProblemFile};
 use tradewind_plan::packets::{PacketError, PacketVerdict, PacketViolation, PlannedPacketFlow};
 use tradewind_plan::solver::{Greedy, Limits, Solver};
-use tradewind_plan::{PacketPlan, Place, Plan, Problem, verify};
+use tradewind_plan::{LegEnd, PacketPlan, Plan, Problem, verify};
 use tradewind_units::{Duration, Money, RegionId, SiteId};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
@@ -389,11 +389,11 @@ fn invalid_values_are_refused_with_line_and_field() {
 /// computed from the table's entries: dollars and milliseconds.
 fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     let flow = &read.packets.flows[flow];
-    let half = |from: &Place, to: &Place| {
+    let half = |from: &LegEnd, to: &LegEnd| {
         let leg = read.inputs.legs.get(&(from.clone(), to.clone()))?;
         Some(leg.rtt.as_secs_f64() * 500.0)
     };
-    let site = |id: &SiteId| Place::Site(id.clone());
+    let site = |id: &SiteId| LegEnd::Site(id.clone());
     let (from, to) = (site(&flow.source), site(&flow.destination));
     let budget = flow.demand.budget.as_secs_f64() * 1e3 + 1e-6;
     let bearable = flow.demand.bearable.as_f64();
@@ -414,7 +414,7 @@ fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     };
     for first in &read.inputs.regions {
         for last in &read.inputs.regions {
-            let [at, end] = [first, last].map(|region| Place::Relay(region.clone()));
+            let [at, end] = [first, last].map(|region| LegEnd::Relay(region.clone()));
             let between = if first == last { Some(0.0) } else { half(&at, &end) };
             let (Some(x), Some(s), Some(r)) = (between, half(&from, &at), half(&end, &to)) else {
                 continue;

@@ -8,8 +8,8 @@ use common::{four_cities, usd};
 use tradewind_plan::problem::MAX_RELAYS;
 use tradewind_plan::solver::{Greedy, solve};
 use tradewind_plan::{
-    Inputs, Limits, Objective, Place, Plan, PlannedRelay, Problem, ProblemError, Solver, Violation,
-    verify,
+    Inputs, LegEnd, Limits, Objective, Plan, PlannedRelay, Problem, ProblemError, Solver,
+    Violation, verify,
 };
 use tradewind_units::{Bytes, Duration, FlowId, Money, RegionId, RelayId};
 
@@ -131,8 +131,8 @@ fn verify_refuses_late_plan_and_unknown_leg() {
     let flow = relayed(&plan);
     let first = plan.regions_of(&plan.flows[flow]).unwrap()[0].clone();
     let mut cut = four_cities(&REGIONS, 6.0);
-    let source = Place::Site(cut.flows[flow].source.clone());
-    cut.legs.remove(&(source, Place::Relay(first)));
+    let source = LegEnd::Site(cut.flows[flow].source.clone());
+    cut.legs.remove(&(source, LegEnd::Relay(first)));
     let found = verify(&Problem::new(cut).unwrap(), &plan);
     assert!(found.iter().any(|v| matches!(v, Violation::UnknownLeg(_))), "{found:?}");
 }

@@ -4,7 +4,7 @@
 
 use tradewind_model::Catalogue;
 use tradewind_plan::file::{self, FileError, ProblemFile};
-use tradewind_plan::{Place, Problem};
+use tradewind_plan::{LegEnd, Problem};
 use tradewind_units::{Duration, RegionId, SiteId};
 
 const PROBLEM: &str = r#"regions = ["gcp:europe-west2"]
@@ -54,18 +54,18 @@ fn read(text: &str, report: &str) -> Result<ProblemFile, FileError> {
     file::parse(text, &Catalogue::builtin(), &mut load)
 }
 
-fn site(name: &str) -> Place {
-    Place::Site(SiteId::new(name).unwrap())
+fn site(name: &str) -> LegEnd {
+    LegEnd::Site(SiteId::new(name).unwrap())
 }
 
-fn relay() -> Place {
-    Place::Relay(RegionId::new("gcp:europe-west2").unwrap())
+fn relay() -> LegEnd {
+    LegEnd::Relay(RegionId::new("gcp:europe-west2").unwrap())
 }
 
 #[test]
 fn round_trips_are_minima_of_reports() {
     let read = read(PROBLEM, RTTS).unwrap();
-    let rtt = |from: Place, to: Place| read.inputs.legs[&(from, to)].rtt;
+    let rtt = |from: LegEnd, to: LegEnd| read.inputs.legs[&(from, to)].rtt;
     assert_eq!(rtt(site("a"), site("b")), Duration::from_micros(200_500));
     assert_eq!(rtt(site("a"), relay()), Duration::from_millis(60));
     assert_eq!(read.tables["report"], RTTS, "the plan's file keeps what it rests on");

@@ -32,7 +32,7 @@ const INTERNET: f64 = 0.050;
 const ACCESS: f64 = 0.010;
 const BETWEEN: f64 = 0.035;
 /// Greatest number of times that a lost copy is sent again.
-const MOST_REPEATS: u32 = 2;
+const MAX_REPEATS: u32 = 2;
 /// Age of a report when it arrives.
 const REPORTED_AFTER: usize = 1;
 /// Seconds for which fixed services run, and `auto`, which needs longer for its tries.
@@ -262,7 +262,7 @@ impl World {
         let is_forwarded = self.packets[number].service == Some(Forwarding);
         if let Some(left) = left {
             self.packets[number].copied = Some(left + ACCESS);
-        } else if repeats < MOST_REPEATS && !is_forwarded {
+        } else if repeats < MAX_REPEATS && !is_forwarded {
             let retry_after = 2.0 * ACCESS + (self.free_at - now).max(0.0) + 0.02;
             if now + retry_after - self.packets[number].sent < self.point.budget {
                 self.at(now + retry_after, Due::Repeat(number, repeats + 1));

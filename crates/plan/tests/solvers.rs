@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tradewind_model::StartUp;
 use tradewind_plan::solver::{self, Exhaustive, Greedy, best_of};
 use tradewind_plan::{
-    Answer, Inputs, Legs, Limits, Objective, Place, Plan, Problem, RelayType, SolveError, Solver,
+    Answer, Inputs, LegEnd, Legs, Limits, Objective, Plan, Problem, RelayType, SolveError, Solver,
     Status, verify,
 };
 use tradewind_units::{Duration, Money, PricePerGb, RegionId};
@@ -111,7 +111,7 @@ fn flow_without_direct_path_is_served_first() {
     let mut inputs = drawn(2, 2, &[100, 40, 30, 60], 2000.0, 10.0);
     let direct = |flow: usize| {
         let flow = &inputs.flows[flow];
-        let place = |site: &tradewind_units::SiteId| tradewind_plan::Place::Site(site.clone());
+        let place = |site: &tradewind_units::SiteId| tradewind_plan::LegEnd::Site(site.clone());
         (place(&flow.source), place(&flow.destination))
     };
     let cut = direct(1);
@@ -205,9 +205,9 @@ fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
 fn beyond_what_is_looked_at(objective: Objective, budget_usd: f64) -> Inputs {
     const REGIONS: usize = 150;
     let whole = drawn(1, 5, &[200], 20_000.0, budget_usd);
-    let site = |name: &str| Place::Site(tradewind_units::SiteId::new(name).unwrap());
+    let site = |name: &str| LegEnd::Site(tradewind_units::SiteId::new(name).unwrap());
     let region = |index: usize| RegionId::new(format!("cloud:r{index}")).unwrap();
-    let relay = |index: usize| Place::Relay(region(index));
+    let relay = |index: usize| LegEnd::Relay(region(index));
     let mut hops = vec![(site("site0"), relay(4)), (relay(4), site("site1"))];
     hops.extend([(site("site0"), relay(0)), (relay(3), site("site1"))]);
     hops.extend((0..3).map(|index| (relay(index), relay(index + 1))));
@@ -337,8 +337,9 @@ fn obstacles_are_reported() {
     );
     // Each flow could have the relay, but not both.
     let mut two = drawn(2, 1, &[100, 20], 20_000.0, 0.55);
-    two.legs
-        .retain(|(from, to), _| matches!((from, to), (Place::Relay(_), _) | (_, Place::Relay(_))));
+    two.legs.retain(|(from, to), _| {
+        matches!((from, to), (LegEnd::Relay(_), _) | (_, LegEnd::Relay(_)))
+    });
     let error = error_of(&two);
     assert_eq!(error, "flows: the budget of $0.55 affords each of them, but not all together");
 }

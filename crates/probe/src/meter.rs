@@ -19,7 +19,7 @@ use crate::stream::Data;
 /// Least number of samples of the sender's windows in each interval. Chosen.
 const LOOKS_PER_INTERVAL: u32 = 16;
 /// Shortest time between two samples. Chosen: a sample costs a system call per connection.
-const SHORTEST_LOOK: Duration = Duration::from_millis(2);
+const MIN_LOOK: Duration = Duration::from_millis(2);
 
 /// The side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Transfer {
             };
         }
         let start = Instant::now();
-        let look = (interval / LOOKS_PER_INTERVAL).max(SHORTEST_LOOK);
+        let look = (interval / LOOKS_PER_INTERVAL).max(MIN_LOOK);
         Self {
             role,
             movers,

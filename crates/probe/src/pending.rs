@@ -30,7 +30,7 @@ struct PendingConnection {
 
 /// A place; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PendingSlot {
     pending: Arc<Pending>,
     number: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The place.
-    pub(crate) place: Place,
+    pub(crate) place: PendingSlot,
     /// Resolves when the place is to be left for others.
     pub(crate) evicted: oneshot::Receiver<()>,
     /// The source that has lost a place for it, if one has.
@@ -69,7 +69,7 @@ impl Pending {
             let _gone = pending.evict.send(());
             pending.source
         });
-        Admission { place: Place { pending: Arc::clone(self), number }, evicted, displaced }
+        Admission { place: PendingSlot { pending: Arc::clone(self), number }, evicted, displaced }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -77,7 +77,7 @@ impl Pending {
     }
 }
 
-impl Drop for Place {
+impl Drop for PendingSlot {
     fn drop(&mut self) {
         self.pending.state().queue.remove(self.number);
     }

@@ -33,9 +33,9 @@ use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
 use crate::{ProbeError, RttOptions, Secret, rtt};
 
 /// Shortest interval of the report. Chosen: in shorter ones, wake-up times of a busy host show.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval of the report, however long the round trip. Chosen.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_INTERVAL: Duration = Duration::from_secs(2);
 /// Handshakes to measure the round trip with, and their spacing. Chosen: one round trip and 40 ms
 /// in all, longer than most delays.
 const INTERVAL_SAMPLES: u32 = 5;
@@ -45,7 +45,7 @@ const INTERVAL_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Most bytes of a peer's text in an error. Chosen: three lines of a terminal.
-const MOST_WORDS_BYTES: usize = 200;
+const MAX_WORDS_BYTES: usize = 200;
 
 /// Options of a rate measurement.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Returns the least whole number of round trips that is at least [`SHORTEST_INTERVAL`]. It takes
+/// Returns the least whole number of round trips that is at least [`MIN_INTERVAL`]. It takes
 /// the least of a few handshakes: a single one may have been delayed.
 async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
     let options = RttOptions {
@@ -165,10 +165,10 @@ async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
 
 fn interval_for(rtt: Duration) -> Duration {
     if rtt < Duration::from_millis(1) {
-        return SHORTEST_INTERVAL;
+        return MIN_INTERVAL;
     }
-    let round_trips = SHORTEST_INTERVAL.as_nanos().div_ceil(rtt.as_nanos());
-    (rtt * u32::try_from(round_trips).unwrap_or(1)).min(LONGEST_INTERVAL)
+    let round_trips = MIN_INTERVAL.as_nanos().div_ceil(rtt.as_nanos());
+    (rtt * u32::try_from(round_trips).unwrap_or(1)).min(MAX_INTERVAL)
 }
 
 /// A negotiated test, with both directions of its control connection.
@@ -239,7 +239,7 @@ impl Caller<'_> {
             Answer::Accepted { test } => Ok(Negotiated { test, reader, writer }),
             Answer::Refused { reason } => Err(ProbeError::Refused {
                 target: self.target.to_owned(),
-                reason: one_line(&reason, MOST_WORDS_BYTES),
+                reason: one_line(&reason, MAX_WORDS_BYTES),
             }),
         }
     }
@@ -414,7 +414,7 @@ impl Caller<'_> {
         ProbeError::BrokeOff {
             target: self.target.to_owned(),
             after_s,
-            cause: one_line(cause, MOST_WORDS_BYTES),
+            cause: one_line(cause, MAX_WORDS_BYTES),
         }
     }
 }

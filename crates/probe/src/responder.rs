@@ -23,7 +23,7 @@ use tradewind_telemetry::{LogLimit, limited};
 use tradewind_units::{Bytes, Source};
 
 use crate::meter::{Event, Role, Transfer};
-use crate::pending::{Admission, Pending, Place, until_evicted};
+use crate::pending::{Admission, Pending, PendingSlot, until_evicted};
 use crate::protocol::{
     Answer, Challenge, Direction, Finish, FinishCause, Hello, MAX_CALLER_FRAME_BYTES,
     MAX_CONNECTIONS, PREFACE_BYTES, Preface, Progress, Request, Stop, TestId, VERSION, from_json,
@@ -203,7 +203,7 @@ async fn serve(
     mut stream: TcpStream,
     from: SocketAddr,
     shared: Arc<Shared>,
-    place: Place,
+    place: PendingSlot,
     closed: watch::Receiver<bool>,
 ) {
     let mut preface = [0; PREFACE_BYTES];
@@ -228,7 +228,7 @@ async fn serve(
             }
         }
         Ok(Preface::Transfer { bytes }) => {
-            let is_offered = shared.config.secret.is_none() && bytes <= transfer::MOST_BYTES;
+            let is_offered = shared.config.secret.is_none() && bytes <= transfer::MAX_BYTES;
             if is_offered && let Err(error) = take_transfer(stream, bytes).await {
                 tracing::debug!(%from, %error, "a probe transfer broke off");
             }
@@ -255,7 +255,7 @@ async fn take_transfer(mut stream: TcpStream, bytes: u32) -> io::Result<()> {
 async fn serve_control(
     stream: TcpStream,
     shared: &Arc<Shared>,
-    place: Place,
+    place: PendingSlot,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), FrameError> {
     stream.set_nodelay(true)?;

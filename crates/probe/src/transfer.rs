@@ -15,7 +15,7 @@ use crate::error::in_words;
 use crate::protocol::Preface;
 
 /// Most bytes of a transfer. Chosen: ten times the largest of `[RT IV-A]`.
-pub const MOST_BYTES: u32 = 1_000_000;
+pub const MAX_BYTES: u32 = 1_000_000;
 /// Longest time of a transfer. Chosen: a hundred round trips of the longest path on Earth.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test]
     async fn transfer_ends_when_the_responder_has_all() {
         let address = responder(|_| ()).await;
-        for bytes in [1, 10_000, MOST_BYTES] {
+        for bytes in [1, 10_000, MAX_BYTES] {
             let time = measure(address, bytes, |_| Ok(())).await.unwrap();
             assert!(time < LIMIT);
         }
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test]
     async fn responder_takes_no_more_than_it_offers() {
         let address = responder(|_| ()).await;
-        assert!(measure(address, MOST_BYTES + 1, |_| Ok(())).await.is_err());
+        assert!(measure(address, MAX_BYTES + 1, |_| Ok(())).await.is_err());
         // It cannot prove that it knows a secret.
         let secret = Secret::new("0123456789abcdef0123456789abcdef").unwrap();
         let address = responder(|config| config.secret = Some(secret)).await;

@@ -12,7 +12,9 @@ use tradewind_stream::dial::local_host::LocalHost;
 use tradewind_stream::process::live::Live;
 use tradewind_stream::process::worker::{Cause, Permit, Worker};
 use tradewind_stream::session::Session;
-use tradewind_stream::session::authorization::{Authorizations, Basis, Dialled, Rules};
+use tradewind_stream::session::authorization::{
+    Authorizations, Dialled, Rules, SessionAuthorization,
+};
 use tradewind_telemetry::limited;
 
 /// The rules of a relay, and the sessions that they have admitted.
@@ -67,7 +69,7 @@ impl Admission {
             },
         };
         let (verified, destination) = (header.verified_grant(), header.destination.clone());
-        let basis = Arc::new(Basis { verified, destination, dialled });
+        let basis = Arc::new(SessionAuthorization { verified, destination, dialled });
         permit.authorize(&self.sessions, unix_now(), Arc::clone(&basis));
         // A reload from now on finds it among the others.
         self.check_still(permit.worker(), header, &basis)
@@ -82,14 +84,14 @@ impl Admission {
         dialled: Dialled,
     ) -> Result<(), Outcome> {
         let (verified, destination) = (header.verified_grant(), header.destination.clone());
-        self.check_still(worker, header, &Basis { verified, destination, dialled })
+        self.check_still(worker, header, &SessionAuthorization { verified, destination, dialled })
     }
 
     fn check_still(
         &self,
         worker: &Worker,
         header: &OpenHeader,
-        basis: &Basis,
+        basis: &SessionAuthorization,
     ) -> Result<(), Outcome> {
         self.allows(&self.rules.current(), basis).map_err(|cause| {
             limited!(
@@ -105,7 +107,7 @@ impl Admission {
     }
 
     /// Checks that `rules` would admit a session.
-    fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
+    fn allows(&self, rules: &Rules, basis: &SessionAuthorization) -> Result<(), GrantError> {
         rules.trust.check(&basis.verified)?;
         let is_local = |ip| self.is_local(ip);
         let check = Check { grant: Some(&basis.verified.grant), ..self.check(rules, &is_local) };

@@ -14,7 +14,7 @@ use tradewind_net::tcp;
 use tradewind_stream::connection::Connection;
 use tradewind_stream::connection::head::ReadAhead;
 use tradewind_stream::counts::Outcome;
-use tradewind_stream::dial::pool::LONGEST_WAIT;
+use tradewind_stream::dial::pool::MAX_WAIT;
 use tradewind_stream::limits::quota::Members;
 use tradewind_stream::process::shutdown::Phase;
 use tradewind_stream::process::worker::Permit;
@@ -103,7 +103,7 @@ impl WarmConnections {
             read_ahead.read_head(stream, &permit.worker().buffer_pool, HEADER_LIMIT, header_bytes);
         let read = tokio::select! {
             biased;
-            read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),
+            read = timeout(MAX_WAIT, reading) => read.ok()?.ok(),
             _ = phase.wait_for(|phase| *phase >= Phase::Draining) => None,
         };
         read.filter(|bytes| !warm::is_hello(bytes))

@@ -216,8 +216,8 @@ impl Relay {
     pub fn run(self, shutdown: &Shutdown) -> Result<(), StreamError> {
         self.service.warm.end_with(shutdown.watch());
         let authorizations = Arc::clone(&self.service.onward.admission.sessions);
-        let end_due = move || authorizations.end_due(Instant::now());
-        let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
+        let end_expired = move || authorizations.end_expired(Instant::now());
+        let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_expired)?;
         let result = self.server.run(&self.service, shutdown);
         self.service.onward.audit_log.iter().for_each(|log| log.flush());
         result

@@ -7,7 +7,7 @@ use tradewind_config::{Limits, Share};
 use tradewind_grant::{GrantId, OpenHeader, PublicIdentity};
 use tradewind_stream::counts::Outcome;
 use tradewind_stream::limits::live::NewLimits;
-use tradewind_stream::limits::quota::{Members, Place};
+use tradewind_stream::limits::quota::{Members, Slot};
 use tradewind_stream::process::worker::Permit;
 use tradewind_stream::resolver::Lookups;
 use tradewind_stream::stripe::Member;
@@ -52,7 +52,7 @@ impl Places {
     }
 
     /// Returns a place among the sessions of a grant, which itself allows `most`.
-    pub(super) fn of_grant(&self, grant: GrantId, most: Option<u32>) -> Option<Place<GrantId>> {
+    pub(super) fn of_grant(&self, grant: GrantId, most: Option<u32>) -> Option<Slot<GrantId>> {
         self.grants.enter(grant, most)
     }
 
@@ -62,7 +62,7 @@ impl Places {
         &self,
         permit: &mut Permit,
         Member { gateway, grant, most }: Member,
-    ) -> Result<Place<GrantId>, Outcome> {
+    ) -> Result<Slot<GrantId>, Outcome> {
         let place = self.gateways.enter(gateway, None).ok_or(Outcome::GatewayFull)?;
         permit.admit(Some(place))?;
         self.of_grant(grant, most).ok_or(Outcome::GrantFull)
@@ -73,6 +73,6 @@ impl Places {
 /// gateway gets its share of them. Chosen: an eighth, since they take no place among a gateway's
 /// sessions; a gateway has two for each path, and four while they are replaced.
 const fn most_probing(sessions: usize) -> usize {
-    const LEAST: usize = 32;
-    if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
+    const MIN: usize = 32;
+    if sessions / 8 > MIN { sessions / 8 } else { MIN }
 }

@@ -22,11 +22,11 @@ use super::{RelayService, header_bytes};
 
 /// Most probes on one connection; a gateway dials again for more. Chosen: above what a gateway
 /// sends on one, and few, so that a draining relay is soon rid of them.
-const MOST_PROBES: usize = 32;
+const MAX_PROBES: usize = 32;
 /// Longest pause between two of them. Chosen: several times the probes' interval.
-const LONGEST_REST: Duration = Duration::from_secs(3);
+const MAX_REST: Duration = Duration::from_secs(3);
 /// Longest wait for the next relay's answer; the gateway gives up before. Chosen.
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 impl RelayService {
     /// Answers the probe of `header` and those that follow it on its connection.
@@ -38,7 +38,7 @@ impl RelayService {
         mut read_ahead: ReadAhead,
     ) -> Outcome {
         let mut leg = None;
-        for _ in 0..MOST_PROBES {
+        for _ in 0..MAX_PROBES {
             let reply = self.probe_reply(&mut leg, worker, &header).await;
             let sealed = header.upstream.seal(&reply);
             if reply.status != Status::Ok {
@@ -50,7 +50,7 @@ impl RelayService {
             }
             let reading =
                 read_ahead.read_head(&upstream, &worker.buffer_pool, HEADER_LIMIT, header_bytes);
-            let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
+            let Ok(Ok(bytes)) = timeout(MAX_REST, reading).await else {
                 return Outcome::Probe;
             };
             let deadline = Instant::now() + self.session_settings.timeouts.header();
@@ -97,7 +97,7 @@ impl RelayService {
             let message = format!("next relay {address}: no answer to a probe in time");
             Err(Failure::new(Status::TimedOut, message))
         };
-        match timeout(LONGEST_WAIT, asking).await.unwrap_or_else(|_| late()) {
+        match timeout(MAX_WAIT, asking).await.unwrap_or_else(|_| late()) {
             Err(failure) => failed(&failure),
             Ok(answer) if answer.reply.status != Status::Ok => answer.reply,
             Ok(answer) => match Echo::parse(&answer.reply.message) {

@@ -174,9 +174,9 @@ enum Flight {
 /// learns only that something listens here.
 pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
     /// Most bytes read; beyond them the close is a reset. Chosen: above any honest first flight.
-    const MOST_BYTES: usize = 1 << 16;
+    const MAX_BYTES: usize = 1 << 16;
     let _reset = tcp::end_in_order_on_close(stream);
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BYTES;
     let read = async {
         // On the heap, so that admitted connections hold no such memory.
         let mut buffer = vec![0; 2048];

@@ -20,7 +20,7 @@ use crate::keys::revocations::read_text;
 use crate::process::upgrade::Handover;
 
 /// Longest key file. Chosen: far longer than an identity.
-const MOST_KEY_BYTES: usize = 4096;
+const MAX_KEY_BYTES: usize = 4096;
 /// Name by which the key's open file is handed on.
 const KEY_FILE: &str = "key file ";
 
@@ -123,7 +123,7 @@ impl HeldKeys {
                 Ok(held.key.clone())
             }
             None => {
-                let text = file.and_then(|file| secret_file::read_open(&file, MOST_KEY_BYTES));
+                let text = file.and_then(|file| secret_file::read_open(&file, MAX_KEY_BYTES));
                 let key = parse(path, text)?;
                 // One copy of it is enough.
                 let held = self.0.iter().find(|held| held.key.public() == key.public());
@@ -189,7 +189,7 @@ fn read_inherited(path: &Path, file: Option<File>) -> Result<(IdentityKey, File)
 }
 
 fn read_key(path: &Path, file: File) -> Result<(IdentityKey, File), StreamError> {
-    let text = secret_file::read_open(&file, MOST_KEY_BYTES);
+    let text = secret_file::read_open(&file, MAX_KEY_BYTES);
     Ok((parse(path, text.map(SecretText))?, file))
 }
 

@@ -22,7 +22,7 @@ use table::Wanted;
 
 /// Lookups that one asker, such as a gateway, has under way. Chosen: 320 names a second where each
 /// takes a tenth.
-const MOST_LOOKUPS: usize = 32;
+const MAX_LOOKUPS: usize = 32;
 
 type Answer = dyn Fn(&str) -> Vec<IpAddr> + Send + Sync;
 
@@ -53,7 +53,7 @@ pub struct Lookups {
 impl Lookups {
     /// Creates those of one asker among others.
     pub fn of_one() -> Self {
-        Self { under_way: Arc::default(), most: MOST_LOOKUPS }
+        Self { under_way: Arc::default(), most: MAX_LOOKUPS }
     }
 
     /// Creates those of many askers that cannot be distinguished: at most as many as are left to

@@ -19,7 +19,7 @@ use crate::connection::side::Side;
 use crate::counts::Outcome;
 use crate::dial::profile::Legs;
 use crate::limits::memory::Memory;
-use crate::limits::quota::{Meter, Place};
+use crate::limits::quota::{Meter, Slot};
 use crate::limits::timeouts::LiveTimeouts;
 use crate::process::worker::{Permit, Worker};
 use crate::session::pump::{Broken, Direction, Pump, Stopped};
@@ -40,7 +40,7 @@ pub struct Session {
     /// The direction back.
     pub down: Direction,
     /// Its place among its grant's sessions, at relays.
-    pub place: Option<Place<GrantId>>,
+    pub place: Option<Slot<GrantId>>,
     /// Its memory limit, if there is one.
     pub memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.

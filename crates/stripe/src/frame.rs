@@ -24,7 +24,7 @@
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// Most bytes of one DATA frame.
-pub const MOST_PAYLOAD: usize = 256 << 10;
+pub const MAX_PAYLOAD: usize = 256 << 10;
 
 /// Window before the first ACK, in bytes.
 pub const INITIAL_WINDOW: u64 = 256 << 10;
@@ -35,7 +35,7 @@ pub const START_BYTES: usize = 9;
 
 /// Most DATA and END frames between `cumulative` and the last one sent: a receiver keeps at most so
 /// many pieces, however small they are.
-pub const MOST_PIECES: usize = 4096;
+pub const MAX_PIECES: usize = 4096;
 
 const DATA_HEAD: usize = 13;
 
@@ -54,7 +54,7 @@ pub enum Frame {
     Data {
         /// Offset of the first byte.
         offset: u64,
-        /// One to [`MOST_PAYLOAD`] bytes.
+        /// One to [`MAX_PAYLOAD`] bytes.
         payload: Bytes,
     },
     /// The total number of bytes of the direction.
@@ -106,7 +106,7 @@ impl Frame {
             Self::Data { offset, payload } => {
                 out.put_u8(3);
                 out.put_u64(*offset);
-                out.put_u32(u32::try_from(payload.len()).expect("at most MOST_PAYLOAD"));
+                out.put_u32(u32::try_from(payload.len()).expect("at most MAX_PAYLOAD"));
             }
             Self::End(total) => {
                 out.put_u8(4);
@@ -137,7 +137,7 @@ impl Frame {
     }
 
     /// Takes the first frame off `bytes`; `None` while it is incomplete, which it is for at most
-    /// [`MOST_PAYLOAD`] bytes and a head.
+    /// [`MAX_PAYLOAD`] bytes and a head.
     ///
     /// # Errors
     /// When the bytes are no frame; `bytes` is then unchanged.
@@ -176,7 +176,7 @@ impl Frame {
         let mut head = &bytes[1..DATA_HEAD];
         let (offset, length) = (head.get_u64(), head.get_u32());
         let size = length as usize;
-        if !(1..=MOST_PAYLOAD).contains(&size) {
+        if !(1..=MAX_PAYLOAD).contains(&size) {
             return Err(FrameError::Length(length));
         }
         // One below the largest, so that the end has an offset, too.

@@ -56,7 +56,7 @@ pub enum StripeError {
         limit: u64,
     },
     /// More pieces beyond a gap than a sender may make.
-    #[error("more than {} pieces beyond a gap", frame::MOST_PIECES)]
+    #[error("more than {} pieces beyond a gap", frame::MAX_PIECES)]
     TooManyPieces,
     /// The peer has broken off the stream.
     #[error("the other end broke the stream off")]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::StripeError;
-use crate::frame::{INITIAL_WINDOW, MOST_PIECES};
+use crate::frame::{INITIAL_WINDOW, MAX_PIECES};
 use crate::ready::Ready;
 
 /// The receiving half of a direction.
@@ -118,7 +118,7 @@ impl Receiver {
             return Err(StripeError::BeyondLimit { end, limit: self.limit });
         }
         self.keep(offset.max(self.arrived), end, offset, payload);
-        if self.pieces.len() > MOST_PIECES {
+        if self.pieces.len() > MAX_PIECES {
             return Err(StripeError::TooManyPieces);
         }
         while let Some(piece) = self.pieces.remove(&self.arrived) {
@@ -269,10 +269,10 @@ mod tests {
         let take = |receiver: &mut Receiver, index: usize| {
             receiver.take(101 + 2 * index as u64, &Bytes::from_static(b"x"))
         };
-        for index in 0..MOST_PIECES {
+        for index in 0..MAX_PIECES {
             take(&mut receiver, index).unwrap();
         }
-        assert_eq!(take(&mut receiver, MOST_PIECES), Err(StripeError::TooManyPieces));
+        assert_eq!(take(&mut receiver, MAX_PIECES), Err(StripeError::TooManyPieces));
     }
 
     #[test]

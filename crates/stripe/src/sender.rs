@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tradewind_units::Timestamp;
 
 use crate::StripeError;
-use crate::frame::{Frame, INITIAL_WINDOW, MOST_PIECES};
+use crate::frame::{Frame, INITIAL_WINDOW, MAX_PIECES};
 
 /// The first item that has not arrived, where nothing else may be sent before it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Sender {
             self.resent += item.payload.len() as u64;
             return Some((at, frame(at, &item.payload)));
         }
-        if self.items.len() >= MOST_PIECES {
+        if self.items.len() >= MAX_PIECES {
             return None;
         }
         let at = self.packed;
@@ -256,7 +256,7 @@ impl Sender {
 
     /// Returns the first item that has not arrived, if nothing else may be sent before it has.
     pub(crate) fn blocking_item(&self) -> Option<BlockingItem> {
-        if self.queued > 0 && self.packed < self.limit && self.items.len() < MOST_PIECES {
+        if self.queued > 0 && self.packed < self.limit && self.items.len() < MAX_PIECES {
             return None;
         }
         let (at, item) = self.items.iter().find(|(_, item)| !item.arrived)?;

@@ -22,7 +22,7 @@ pub struct Pace {
 
 /// Least value of four times the variation: Linux's least retransmission timeout beyond the
 /// round-trip time.
-const LEAST_SPREAD: Duration = Duration::from_millis(200);
+const MIN_SPREAD: Duration = Duration::from_millis(200);
 /// Timeouts until the second retransmission of a lone segment: one, and then one of twice the
 /// length (RFC 6298, 5.5).
 const TIMEOUTS: u32 = 3;
@@ -31,18 +31,18 @@ const TIMEOUTS: u32 = 3;
 const FRAMES: u32 = 4;
 /// Shortest time. RFC 6298's least timeout: below it, relays that are short of processor time would
 /// look stalled.
-pub const SHORTEST: Duration = Duration::from_secs(1);
+pub const MIN: Duration = Duration::from_secs(1);
 /// Longest time. Chosen: what a stream may wait for the slowest of its connections, while others
 /// are idle.
-pub const LONGEST: Duration = Duration::from_secs(10);
+pub const MAX: Duration = Duration::from_secs(10);
 
 /// Returns the time for a connection that carries frames of `chunk` bytes.
 #[must_use]
 pub fn stall_after(pace: Pace, chunk: usize) -> Duration {
-    let timeout = pace.rtt.saturating_add(pace.variation.saturating_mul(4).max(LEAST_SPREAD));
+    let timeout = pace.rtt.saturating_add(pace.variation.saturating_mul(4).max(MIN_SPREAD));
     let frame = pace.rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(chunk as u64)));
     let silence = timeout.saturating_mul(TIMEOUTS).saturating_add(frame.saturating_mul(FRAMES));
-    silence.clamp(SHORTEST, LONGEST)
+    silence.clamp(MIN, MAX)
 }
 
 #[cfg(test)]
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn stall_time_covers_two_losses_and_queued_frames() {
-        assert_eq!(after(0, 0, None), SHORTEST, "a network of one room");
+        assert_eq!(after(0, 0, None), MIN, "a network of one room");
         assert_eq!(after(200, 10, None), Duration::from_millis(1200), "three timeouts of 400 ms");
         assert_eq!(after(200, 100, None), Duration::from_millis(1800));
         // Four frames of 1,048,576 bits at 1 Mbit/s.
         let slow = after(200, 10, Some(1_000_000));
         assert_eq!(slow, Duration::from_millis(1200) + Duration::from_nanos(4_194_304_000));
-        assert_eq!(after(200, 10, Some(1_000)), LONGEST, "slower than a modem");
-        assert_eq!(after(60_000, 60_000, None), LONGEST);
+        assert_eq!(after(200, 10, Some(1_000)), MAX, "slower than a modem");
+        assert_eq!(after(60_000, 60_000, None), MAX);
     }
 
     #[test]

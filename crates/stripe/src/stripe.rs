@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tradewind_units::Timestamp;
 
 use crate::StripeError;
-use crate::frame::{Ack, Frame, MOST_PAYLOAD};
+use crate::frame::{Ack, Frame, MAX_PAYLOAD};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 
@@ -17,7 +17,7 @@ pub const FIRST_CONNECTION: u32 = 0;
 /// Settings of a striped leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Most bytes of one frame, at most [`MOST_PAYLOAD`].
+    /// Most bytes of one frame, at most [`MAX_PAYLOAD`].
     pub chunk: usize,
     /// Largest window of each direction, in bytes: in the receiving direction, bytes received but
     /// not read; in the sending direction, bytes that the peer has not acknowledged. At least
@@ -86,7 +86,7 @@ impl Stripe {
     /// Creates an end whose bytes before `start` are sent on the first connection without frames.
     #[must_use]
     pub fn new(config: Config, start: u64) -> Self {
-        let config = Config { chunk: config.chunk.clamp(1, MOST_PAYLOAD), ..config };
+        let config = Config { chunk: config.chunk.clamp(1, MAX_PAYLOAD), ..config };
         Self {
             config,
             sender: Sender::new(start, config.largest_window),

@@ -12,7 +12,7 @@ use tradewind_stripe::frame::INITIAL_WINDOW;
 use tradewind_stripe::{Config, FIRST_CONNECTION, Frame, Stripe, StripeError};
 use tradewind_units::Timestamp;
 
-const LARGEST: u64 = 2 * INITIAL_WINDOW;
+const MAX: u64 = 2 * INITIAL_WINDOW;
 const STALL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config { chunk: 5_000, largest_window: LARGEST, stall: STALL };
+        let config = Config { chunk: 5_000, largest_window: MAX, stall: STALL };
         let mut world = Self {
             ends: [Stripe::new(config, 100), Stripe::new(config, 0)],
             wires: BTreeMap::new(),
@@ -183,9 +183,9 @@ impl World {
     fn check(&self) {
         for (end, other) in [(0, 1), (1, 0)] {
             let counts = self.ends[end].counts();
-            assert!(counts.unread <= LARGEST, "{counts:?}");
+            assert!(counts.unread <= MAX, "{counts:?}");
             let chunks = 5_000 * (self.wires.len() as u64 + 8);
-            assert!(counts.unacknowledged <= LARGEST + chunks, "{counts:?}");
+            assert!(counts.unacknowledged <= MAX + chunks, "{counts:?}");
             let whole = &self.written[other];
             assert!(whole.starts_with(&self.read[end]), "in order and once");
             let ended = self.ends[end].is_read_to_end();
@@ -241,7 +241,7 @@ proptest! {
     fn hostile_frames_hold_at_most_the_window(
         frames in prop::collection::vec((0u32..3, any_frame()), 0..200),
     ) {
-        let config = Config { chunk: 1000, largest_window: LARGEST, stall: STALL };
+        let config = Config { chunk: 1000, largest_window: MAX, stall: STALL };
         let mut stripe = Stripe::new(config, 5);
         stripe.add(FIRST_CONNECTION, true);
         stripe.add(1, true);
@@ -249,7 +249,7 @@ proptest! {
         for (connection, frame) in frames {
             while stripe.poll_transmit(1, Timestamp::ZERO).is_some() {}
             let refused = stripe.handle(connection, Timestamp::ZERO, frame);
-            prop_assert!(stripe.counts().unread <= LARGEST);
+            prop_assert!(stripe.counts().unread <= MAX);
             if refused.is_err() {
                 break;
             }

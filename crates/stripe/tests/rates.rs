@@ -13,7 +13,7 @@ use tradewind_units::Timestamp;
 const RATE: u64 = 6_000;
 /// Bytes that a connection takes ahead of those being sent, as a socket with a low-water mark does.
 const AHEAD: u64 = 256 << 10;
-const LARGEST_WINDOW: u64 = 16 << 20;
+const MAX_WINDOW: u64 = 16 << 20;
 const SENDER: usize = 0;
 const READER: usize = 1;
 
@@ -49,11 +49,8 @@ struct Leg {
 
 impl Leg {
     fn new(connections: u32, one_way_ms: u64) -> Self {
-        let config = Config {
-            chunk: 128 << 10,
-            largest_window: LARGEST_WINDOW,
-            stall: Duration::from_secs(1),
-        };
+        let config =
+            Config { chunk: 128 << 10, largest_window: MAX_WINDOW, stall: Duration::from_secs(1) };
         let mut ends = [Stripe::new(config, 0), Stripe::new(config, 0)];
         for end in &mut ends {
             (0..connections).for_each(|number| end.add(FIRST_CONNECTION + number, true));
@@ -101,7 +98,7 @@ fn leg_rate_is_the_sum_of_its_connections() {
             let last_second: u64 = read[9_000..].iter().sum();
             let all = u64::from(connections) * RATE * 1000;
             // The window moves in quarters.
-            let by_window = LARGEST_WINDOW * 3 / 4 * 1000 / (2 * one_way_ms);
+            let by_window = MAX_WINDOW * 3 / 4 * 1000 / (2 * one_way_ms);
             let expected = all.min(by_window);
             assert!(
                 last_second >= expected * 9 / 10,

@@ -52,7 +52,7 @@ impl std::fmt::Display for LogFormat {
 }
 
 /// Most bytes of lines that wait for standard error. Chosen: some thousand lines.
-const MOST_WAITING_BYTES: usize = 1 << 20;
+const MAX_WAITING_BYTES: usize = 1 << 20;
 
 /// Longest wait for standard error at the end of the process. Chosen: long for a reader that reads,
 /// short for a caller that waits for the process to end.
@@ -72,7 +72,7 @@ static LOG: OnceLock<LineQueue> = OnceLock::new();
 pub fn init_logs(format: LogFormat, default_filter: &str) -> Result<(), TelemetryError> {
     let filter = choose_filter(std::env::var_os(FILTER_VARIABLE), default_filter)?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let queue = LineQueue::start("standard_error", MOST_WAITING_BYTES, StandardError)
+    let queue = LineQueue::start("standard_error", MAX_WAITING_BYTES, StandardError)
         .map_err(TelemetryError::Thread)?;
     let lines = queue.clone();
     let subscriber = subscriber(format, filter, colours, move || Queued(lines.clone()));

@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Most groups of spans that wait for the collector. Chosen: at some kilobytes for the spans of a
 /// session a few megabytes, the specification's default for a queue of spans.
-const MOST_WAITING: usize = 2048;
+const MAX_WAITING: usize = 2048;
 /// Spans after which a batch is sent at once. Chosen: the specification's default.
 const BATCH_SPANS: usize = 512;
 /// Longest wait of a span for a batch. Chosen: a trace is seen soon, in one request a second.
@@ -50,9 +50,9 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 /// First and longest pause before a batch is sent again. Chosen: a restart of the collector loses
 /// nothing, and one that is away costs next to nothing.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Most bytes of an answer, which holds a count and a message. Chosen.
-const MOST_ANSWER_BYTES: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A collector of OpenTelemetry.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl SpanExporter {
     /// # Errors
     /// When the thread or its runtime cannot be started.
     pub fn start(collector: TraceCollector, resource: Vec<KeyValue>) -> io::Result<Self> {
-        Self::with_queue(collector, resource, MOST_WAITING)
+        Self::with_queue(collector, resource, MAX_WAITING)
     }
 
     fn with_queue(
@@ -227,7 +227,7 @@ impl Export {
                 Err(NotTaken::Now(problem)) if is_awaited && Instant::now() < give_up_at => {
                     self.complain(&problem, "spans wait, and those beyond the queue are dropped");
                     sleep(pause).await;
-                    pause = LONGEST_PAUSE.min(2 * pause);
+                    pause = MAX_PAUSE.min(2 * pause);
                 }
                 Err(NotTaken::Now(problem) | NotTaken::Ever(problem)) => {
                     self.counts.refused.fetch_add(count, Relaxed);
@@ -271,7 +271,7 @@ impl Export {
                 NotTaken::Ever(problem)
             });
         }
-        let answer = Limited::new(response.into_body(), MOST_ANSWER_BYTES).collect();
+        let answer = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect();
         // It has the spans, whatever becomes of its answer.
         let answer = match timeout(ANSWER_LIMIT, answer).await {
             Ok(Ok(answer)) => answer.to_bytes(),

@@ -8,14 +8,14 @@ use serde::{Deserializer, de};
 use crate::UnitError;
 
 /// Most characters of an offending value in an error. Chosen: a line of a terminal.
-const MOST_SHOWN: usize = 80;
+const MAX_SHOWN: usize = 80;
 
 /// Returns an offending `value` for an error of one line: control characters escaped, a long one
 /// truncated.
 #[must_use]
 pub fn shown(value: &str) -> String {
     let mut characters = value.chars();
-    let start = characters.by_ref().take(MOST_SHOWN).flat_map(char::escape_debug);
+    let start = characters.by_ref().take(MAX_SHOWN).flat_map(char::escape_debug);
     let mut start: String = start.collect();
     if characters.next().is_some() {
         start.push('…');

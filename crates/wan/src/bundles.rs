@@ -105,7 +105,7 @@ impl<P: Clone> Bundles<P> {
     }
 
     /// Records the loss of a segment.
-    pub(crate) fn lose(&mut self, bundle: u32) {
+    pub(crate) fn drop_segment(&mut self, bundle: u32) {
         let slot = &mut self.slots[bundle as usize];
         slot.outstanding -= 1;
         if slot.outstanding == 0 {

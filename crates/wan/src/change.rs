@@ -129,9 +129,9 @@ impl PairChange {
                 let reason = "an rtt needs both ways: write the pair as `a,b`, or set `delay`";
                 return Err(ChangeError::value("rtt", reason));
             }
-            "rtt" => self.delay = Some(span("rtt", limits::LONGEST_RTT)? / 2),
-            "delay" => self.delay = Some(span("delay", limits::LONGEST_RTT)?),
-            "jitter" => self.jitter = Some(span("jitter", limits::LONGEST_JITTER)?),
+            "rtt" => self.delay = Some(span("rtt", limits::MAX_RTT)? / 2),
+            "delay" => self.delay = Some(span("delay", limits::MAX_RTT)?),
+            "jitter" => self.jitter = Some(span("jitter", limits::MAX_JITTER)?),
             "rate" => self.rate = Some(read::<Limit>("rate", value)?.0),
             "queue" => self.queue = Some(read("queue", value)?),
             "mtu" => {

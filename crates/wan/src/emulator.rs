@@ -276,7 +276,7 @@ impl<P: Clone> Wan<P> {
         let was_marked = segment.ce_marked;
         match link.queue.arrive(now, &mut segment) {
             Arrival::Passes => self.leave_queue(index, now, segment),
-            Arrival::Refused => self.lose(index, segment, DropCause::QueueFull),
+            Arrival::Refused => self.drop_segment(index, segment, DropCause::QueueFull),
             Arrival::Waits => tally.marked += u64::from(segment.ce_marked && !was_marked),
             Arrival::WaitsFirst(head) => {
                 tally.marked += u64::from(segment.ce_marked && !was_marked);
@@ -291,7 +291,7 @@ impl<P: Clone> Wan<P> {
         let Some(faults) = &mut link.faults else { return self.leave(index, now, segment) };
         let late_by = faults.late_by();
         let (twice, late) = match faults.judge(now) {
-            Fate::Lost(cause) => return self.lose(index, segment, cause),
+            Fate::Lost(cause) => return self.drop_segment(index, segment, cause),
             Fate::Goes { twice, late } => (twice, late),
         };
         if twice {
@@ -317,11 +317,11 @@ impl<P: Clone> Wan<P> {
         self.go_on(now, segment);
     }
 
-    fn lose(&mut self, index: usize, segment: Segment, cause: DropCause) {
+    fn drop_segment(&mut self, index: usize, segment: Segment, cause: DropCause) {
         self.tallies[self.links[index].tally].drop_many(cause, 1);
         self.total.drop_many(cause, 1);
         self.losses[segment.pair as usize] += 1;
-        self.bundles.lose(segment.bundle);
+        self.bundles.drop_segment(segment.bundle);
     }
 
     fn arrive(&mut self, now: Nanos, segment: Segment) {

@@ -10,7 +10,7 @@ use crate::{chance::mix, segment::Nanos};
 
 /// Shortest time between two targets. Chosen: about the time in which queues of wide-area routers
 /// drain.
-const SHORTEST_PERIOD: Nanos = 10_000_000;
+const MIN_PERIOD: Nanos = 10_000_000;
 
 /// The varying delay of one link.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl Jitter {
         if bound == 0 {
             return None;
         }
-        let period = SHORTEST_PERIOD.max(bound.saturating_mul(2));
+        let period = MIN_PERIOD.max(bound.saturating_mul(2));
         let mut jitter = Self { bound, period, key, period_index: 0, targets: (0, 0) };
         jitter.targets = (jitter.target(0), jitter.target(1));
         Some(jitter)

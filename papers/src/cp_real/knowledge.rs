@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_control::knowledge;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
-use tradewind_plan::{Legs, Place};
+use tradewind_plan::{LegEnd, Legs};
 use tradewind_probe::window::BoundBy;
 use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Bytes, RegionId, SiteId, UnitError, time};
@@ -106,9 +106,9 @@ impl Knowledge {
         self.regions.iter().find(|region| region.as_str() == name.as_str())
     }
 
-    fn place(&self, name: &SiteId) -> Place {
+    fn place(&self, name: &SiteId) -> LegEnd {
         let region = self.region(name).cloned();
-        region.map_or_else(|| Place::Site(name.clone()), Place::Relay)
+        region.map_or_else(|| LegEnd::Site(name.clone()), LegEnd::Relay)
     }
 }
 

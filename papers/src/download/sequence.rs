@@ -13,7 +13,7 @@ use crate::harness::{Figure, Finding, Row, Spot};
 /// The time step of the figure, in seconds. Chosen: a tenth of the round trip between the relays.
 const GRID_S: f64 = 0.025;
 /// Largest number of steps that are drawn.
-const MOST_DRAWN: usize = 200;
+const MAX_DRAWN: usize = 200;
 
 /// The results of the observation.
 pub(super) struct Sequence {
@@ -88,7 +88,7 @@ impl Outcome<'_> {
 /// Samples one fetch on a time grid, so that strategies can be compared.
 fn drawn(line: &str, arrivals: &Arrivals, figure: usize) -> Vec<Row> {
     let last_s = arrivals.counts.last().map_or(0.0, |(at_s, _)| *at_s);
-    let steps = ((last_s / GRID_S).ceil() as usize).min(MOST_DRAWN);
+    let steps = ((last_s / GRID_S).ceil() as usize).min(MAX_DRAWN);
     let point = |step: usize| {
         let at_s = step as f64 * GRID_S;
         let x_name = format!("{at_s:.3} s");

@@ -11,7 +11,7 @@ use tradewind_plan::routing::table::RttTable;
 use super::{NumericError, RunOptions, parallel};
 
 /// Most runs of a scenario. Chosen: more prove nothing that these do not.
-const MOST_RUNS: u32 = 10_000;
+const MAX_RUNS: u32 = 10_000;
 
 /// Number of runs of an experiment and their seeds, unless options state others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -29,8 +29,8 @@ pub struct Runs {
 
 fn runs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let count = u32::deserialize(deserializer)?;
-    if !(1..=MOST_RUNS).contains(&count) {
-        let expected = format!("a number of runs from 1 to {MOST_RUNS}");
+    if !(1..=MAX_RUNS).contains(&count) {
+        let expected = format!("a number of runs from 1 to {MAX_RUNS}");
         return Err(D::Error::invalid_value(Unexpected::Unsigned(count.into()), &&*expected));
     }
     Ok(count)

@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 /// Longest lateness of any packet. Where one retransmitted segment decides, a single pause of the
 /// machine does: half of the shortest round trip is half of the time after which a sender
 /// retransmits.
-const MOST_LATE: Duration = Duration::from_millis(20);
+const MAX_LATE: Duration = Duration::from_millis(20);
 
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -205,7 +205,7 @@ fn one(
     });
     let (arms, validity) = (arms?, context.lab.validity()?);
     let mut reasons = validity.reasons;
-    if validity.lateness_us_max > MOST_LATE.as_secs_f64() * 1e6 {
+    if validity.lateness_us_max > MAX_LATE.as_secs_f64() * 1e6 {
         let late_ms = validity.lateness_us_max / 1e3;
         reasons.push(format!("a packet came {late_ms:.0} ms late"));
     }

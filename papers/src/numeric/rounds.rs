@@ -67,7 +67,7 @@ impl Scenario {
 }
 
 /// Most round trips that [RT Fig. 3] shows.
-const MOST_TRIPS: usize = 6;
+const MAX_TRIPS: usize = 6;
 /// Percentiles of the round-trip times at which [RT Fig. 6] is shown.
 const PERCENTILES: [u8; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 
@@ -187,7 +187,7 @@ fn through(found: &Found, window: usize, trips: usize) -> f64 {
 
 fn trip_rows(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     for (index, window) in scenario.windows.iter().enumerate() {
-        for trips in 1..=MOST_TRIPS {
+        for trips in 1..=MAX_TRIPS {
             let values: Vec<f64> = runs.iter().map(|run| through(run, index, trips)).collect();
             // The paper's prose fixes these: 54 % and 15 % need more.
             let paper = match (trips, window.as_u32()) {

@@ -14,7 +14,7 @@ use tradewind_model::cost::Prices;
 use tradewind_output::chart::Scale;
 use tradewind_plan::RelayType;
 use tradewind_plan::routing::MinMaxPath;
-use tradewind_plan::routing::advice::{LEAST_GAIN, Settings, completion};
+use tradewind_plan::routing::advice::{MIN_GAIN, Settings, completion};
 use tradewind_units::{Bandwidth, Bytes, RegionId};
 
 use super::rtts::{Rtts, others};
@@ -206,7 +206,7 @@ fn sample(scenario: &Scenario, rtts: &Rtts<'_>, tuning: &Tuning) -> Result<Sampl
         most_mbps: quantile(&rates, 1.0),
         median_gain: quantile(&gains, 0.5),
         counted: above(scenario.gain),
-        advised: above(LEAST_GAIN),
+        advised: above(MIN_GAIN),
     })
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use tradewind_output::chart::Scale;
 use tradewind_plan::routing::Router;
-use tradewind_plan::routing::advice::{LEAST_GAIN, Settings, completion};
+use tradewind_plan::routing::advice::{MIN_GAIN, Settings, completion};
 use tradewind_units::{Bandwidth, Bytes, Duration, RegionId};
 
 use super::rtts::{Rtts, others};
@@ -29,7 +29,7 @@ const STABLE: f64 = 0.9;
 const OFTEN: f64 = 90.0;
 /// Most that the morning's choice may lose, in per cent. Chosen: what the planner needs to move
 /// flows.
-const MOST_LOST: f64 = 5.0;
+const MAX_LOST: f64 = 5.0;
 
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -144,7 +144,7 @@ impl Times {
     /// Returns the relay to take, if one is worth it.
     fn choice(&self) -> Option<usize> {
         let best = (0..self.over.len()).min_by(|a, b| self.over[*a].total_cmp(&self.over[*b]))?;
-        (self.direct / self.over[best] >= LEAST_GAIN).then_some(best)
+        (self.direct / self.over[best] >= MIN_GAIN).then_some(best)
     }
 
     fn of(&self, choice: Option<usize>) -> f64 {
@@ -281,7 +281,7 @@ fn findings(scenario: &Scenario, runs: &[Vec<Sample>], record: &mut Record) {
     ));
     record.findings.push(Finding::new(
         "ours: the first hour's choice, kept all day, loses less than 5 %",
-        (0..=last).all(|index| of(index, |run| run.lost) < MOST_LOST),
+        (0..=last).all(|index| of(index, |run| run.lost) < MAX_LOST),
         format!("per cent of the time: {}", words(|run| run.lost)),
     ));
 }

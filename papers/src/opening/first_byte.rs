@@ -29,7 +29,7 @@ const SERVER_PORT: u16 = 8000;
 const AT_A_TIME: u32 = 8;
 /// Late batches of sessions that a full run may have, for each batch that it needs. Chosen: the lab
 /// of a shared machine is late for seconds, not for minutes.
-const MOST_LATE: u32 = 2;
+const MAX_LATE: u32 = 2;
 /// Longest silence in a session.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -204,7 +204,7 @@ impl Sessions<'_> {
         checked: &mut Checked,
     ) -> Result<Vec<f64>, ProcessError> {
         let wanted = self.scenario.sessions;
-        let mut again = if is_quick { 1 } else { MOST_LATE * wanted.div_ceil(AT_A_TIME) };
+        let mut again = if is_quick { 1 } else { MAX_LATE * wanted.div_ceil(AT_A_TIME) };
         let mut times = Vec::new();
         loop {
             let left = wanted.saturating_sub(u32::try_from(times.len()).unwrap_or(wanted));

@@ -36,7 +36,7 @@ const RESUMED_WITHIN_S: f64 = 2.0;
 const OPEN_WITHIN_S: f64 = 1.0;
 /// The longest silence of an undisturbed Internet path. Chosen: ten packets lost in a row, once in
 /// 10^10 at a loss of one in ten.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+const MAX_SILENCE: Duration = Duration::from_millis(100);
 
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -522,7 +522,7 @@ fn add_relay_rows(name: &str, all: &[OfRelay], rows: &mut Vec<Row>, findings: &m
     let silence = silences.iter().copied().fold(f64::NAN, f64::max);
     findings.push(Finding::new(
         &format!("{name} is killed: the Internet path goes on untouched"),
-        silence <= LONGEST_SILENCE.as_secs_f64() * 1e3,
+        silence <= MAX_SILENCE.as_secs_f64() * 1e3,
         format!("silent for {silence:.0} ms at most"),
     ));
 }

@@ -18,7 +18,7 @@ const PAPER_MOST_MBPS: f64 = 398.0;
 const PAPER_GAINING_PERCENT: f64 = 40.0;
 /// The least share of the caps that a striped leg should reach. Chosen: congestion control needs
 /// the rest at a cap that drops.
-const LEAST_SHARE: f64 = 0.85;
+const MIN_SHARE: f64 = 0.85;
 /// The largest ratio of rates that count as homogeneous.
 const HOMOGENEOUS: f64 = 1.2;
 
@@ -223,7 +223,7 @@ impl Rates<'_> {
         let ours = format!("{}: {least:.0} to {most:.0} Mbit/s", strategy.name);
         let paper =
             "with many connections the rate is homogeneous over all regions, at the VM's cap";
-        let holds = most <= HOMOGENEOUS * least && least >= LEAST_SHARE * vm;
+        let holds = most <= HOMOGENEOUS * least && least >= MIN_SHARE * vm;
         Some(Finding::new(paper, holds, ours))
     }
 
@@ -241,11 +241,11 @@ impl Rates<'_> {
                 .iter()
                 .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
                 .collect();
-            let holds = shares.iter().all(|(_, share)| *share >= LEAST_SHARE);
+            let holds = shares.iter().all(|(_, share)| *share >= MIN_SHARE);
             let paper = format!(
                 "ours: a striped leg with {control} gets {:.0} % of what the caps of its \
                  connections and of the VM allow, at least",
-                100.0 * LEAST_SHARE
+                100.0 * MIN_SHARE
             );
             Finding::new(&paper, holds, format!("slowest pair of each: {}", by_pair.join(", ")))
         };

@@ -14,7 +14,7 @@ use crate::harness::chain::SplitChain;
 use crate::harness::{LabContext, ProcessError};
 
 /// Longest time until ended sessions have ended everywhere. Chosen: above all time-outs of relays.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const MAX_REST: Duration = Duration::from_secs(60);
 /// The interval of samples.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -144,7 +144,7 @@ fn settled(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample
         };
         let is_quiet = before.len() == now.len() && before.iter().zip(&now).all(is_same);
         let is_at_rest = now.iter().all(|sample| sample.counts.open == sample.resting);
-        if (is_quiet && is_at_rest) || began.elapsed() > LONGEST_REST {
+        if (is_quiet && is_at_rest) || began.elapsed() > MAX_REST {
             return Ok(now);
         }
         before = now;
@@ -177,8 +177,8 @@ fn page(
     address: SocketAddr,
 ) -> Result<String, ProcessError> {
     let get = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, LONGEST_REST)?;
-        stream.set_read_timeout(Some(LONGEST_REST))?;
+        let mut stream = TcpStream::connect_timeout(&address, MAX_REST)?;
+        stream.set_read_timeout(Some(MAX_REST))?;
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();

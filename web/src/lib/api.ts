@@ -3,7 +3,7 @@
 import { session } from './session.svelte';
 
 /** Longest time for which an answer is waited for. */
-const LONGEST_READ = 20_000;
+const MAX_READ = 20_000;
 
 /** An answer that tells of a problem. */
 export class ApiError extends Error {
@@ -40,7 +40,7 @@ function problemOf(text: string): string | null {
 }
 
 export async function get<T>(path: string): Promise<T> {
-  const response = await send(path, { signal: AbortSignal.timeout(LONGEST_READ) });
+  const response = await send(path, { signal: AbortSignal.timeout(MAX_READ) });
   return response.json() as Promise<T>;
 }
 

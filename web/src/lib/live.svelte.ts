@@ -6,9 +6,9 @@ import { session } from './session.svelte';
 import type { Change, Kind } from './types';
 
 /** Longest silence of the stream, which sends something each 15 s. */
-const LONGEST_SILENCE = 40_000;
+const MAX_SILENCE = 40_000;
 /** Least time between two reads of one thing. */
-const LEAST_PAUSE = 300;
+const MIN_PAUSE = 300;
 /** Time after which a read that failed is tried again. */
 const PAUSE_AFTER_PROBLEM = 5000;
 
@@ -43,7 +43,7 @@ class Live {
 
   private async once(stop: AbortSignal, opened: () => void): Promise<void> {
     const silence = new AbortController();
-    let timer = setTimeout(() => silence.abort(), LONGEST_SILENCE);
+    let timer = setTimeout(() => silence.abort(), MAX_SILENCE);
     try {
       const signal = AbortSignal.any([stop, silence.signal]);
       const response = await send('/v1/events', { signal });
@@ -54,7 +54,7 @@ class Live {
         const { done, value } = await stream.read();
         if (done) return;
         clearTimeout(timer);
-        timer = setTimeout(() => silence.abort(), LONGEST_SILENCE);
+        timer = setTimeout(() => silence.abort(), MAX_SILENCE);
         opened();
         this.hasBegun = true;
         this.heard = Date.now();
@@ -82,14 +82,14 @@ export const live = new Live();
 const kept = new Map<string, unknown>();
 
 /** Most things that are kept. */
-const MOST_KEPT = 50;
+const MAX_KEPT = 50;
 
 function keep(path: string, data: unknown): void {
   // The oldest is first.
   kept.delete(path);
   kept.set(path, data);
   const [oldest] = kept.keys();
-  if (kept.size > MOST_KEPT && oldest !== undefined) kept.delete(oldest);
+  if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
 }
 
 /** Forgets what was read: another token may see other things. */
@@ -125,7 +125,7 @@ export class Resource<T> {
     while (this.isWanted && this.path !== null) {
       this.isWanted = false;
       const path = this.path;
-      let pause = LEAST_PAUSE;
+      let pause = MIN_PAUSE;
       try {
         const data = await get<T>(path);
         keep(path, data);

@@ -2,9 +2,9 @@ import { geoEquirectangular, geoPath } from 'd3-geo';
 import { describe, expect, it } from 'vitest';
 
 import { arcsOf } from './map';
-import type { FlowView, HostView, Place } from './types';
+import type { FlowView, HostView, SiteLocation } from './types';
 
-const place = (site: string, latitude: number, longitude: number): Place => ({
+const place = (site: string, latitude: number, longitude: number): SiteLocation => ({
   site,
   label: site,
   latitude,

@@ -1,11 +1,11 @@
 // What the map draws: flows as lines over the places of their paths, the most frequent first.
 
 import { placeOf } from './states';
-import type { FlowView, HostView, Place } from './types';
+import type { FlowView, HostView, SiteLocation } from './types';
 
 export interface Arc {
-  from: Place;
-  to: Place;
+  from: SiteLocation;
+  to: SiteLocation;
   isRelayed: boolean;
   /** The number of flows that have it. */
   flows: number;
@@ -15,7 +15,7 @@ export interface Arc {
 export function arcsOf(
   flows: readonly FlowView[],
   hosts: readonly HostView[],
-  places: readonly Place[],
+  places: readonly SiteLocation[],
 ): { arcs: Arc[]; unplaced: number } {
   const siteOfHost = new Map(hosts.map((host) => [host.id, placeOf(host)]));
   const placeOfSite = new Map(places.map((place) => [place.site, place]));

@@ -1958,12 +1958,10 @@ export interface components {
              */
             unix_ms: number;
         };
-        /** @description The origin of a volume. */
-        Basis: "declared" | "forecast";
         /** @description Bills to take in: all of them or none. */
         BillRequest: {
             /**
-             * @description The entries, 1 to [`MOST_BILLED`](tradewind_control::billed::MOST_BILLED). Those of one day
+             * @description The entries, 1 to [`MAX_BILLED`](tradewind_control::billed::MAX_BILLED). Those of one day
              *     and host are added up, and replace what was imported for them before.
              */
             billed: components["schemas"]["Billed"][];
@@ -2213,7 +2211,7 @@ export interface components {
         /** @description The volume that a flow is expected to carry in a day. */
         Demand: {
             /** @description The origin of that volume. */
-            basis: components["schemas"]["Basis"];
+            basis: components["schemas"]["VolumeSource"];
             /**
              * size
              * @description The volume that is declared.
@@ -2823,7 +2821,7 @@ export interface components {
         };
         /** @description Measurements of others to take in: all of them or none. */
         ImportRequest: {
-            /** @description The measurements, 1 to [`MOST_IMPORTED`](tradewind_control::imported::MOST_IMPORTED). */
+            /** @description The measurements, 1 to [`MAX_IMPORTED`](tradewind_control::imported::MAX_IMPORTED). */
             measurements: components["schemas"]["Imported"][];
         };
         /** @description A measurement of one leg that others made. */
@@ -3600,33 +3598,10 @@ export interface components {
              */
             usd_per_day: number | null;
         };
-        /** @description The place of a site or region. */
-        Place: {
-            /** @description True if it is a guess: a site that has the name of a region's city. */
-            is_guess: boolean;
-            /** @description Its city. */
-            label: string;
-            /**
-             * Format: double
-             * @description Degrees north.
-             */
-            latitude: number;
-            /**
-             * Format: double
-             * @description Degrees east.
-             */
-            longitude: number;
-            /**
-             * name
-             * @description The site; a region as a site.
-             * @example office
-             */
-            site: string;
-        };
         /** @description The places of sites and regions. */
         Places: {
             /** @description Those of hosts and flows, by name; where one is not known, it is absent. */
-            places: components["schemas"]["Place"][];
+            places: components["schemas"]["SiteLocation"][];
             /**
              * Format: uint32
              * @description [`SCHEMA_VERSION`].
@@ -4252,6 +4227,29 @@ export interface components {
              */
             tests_share: (number | string) | null;
         };
+        /** @description The place of a site or region. */
+        SiteLocation: {
+            /** @description True if it is a guess: a site that has the name of a region's city. */
+            is_guess: boolean;
+            /** @description Its city. */
+            label: string;
+            /**
+             * Format: double
+             * @description Degrees north.
+             */
+            latitude: number;
+            /**
+             * Format: double
+             * @description Degrees east.
+             */
+            longitude: number;
+            /**
+             * name
+             * @description The site; a region as a site.
+             * @example office
+             */
+            site: string;
+        };
         /** @description The spend of a host's day (UTC). */
         SpendBound: {
             /** @description True once it is used up: nothing is relayed until the next day. */
@@ -4390,7 +4388,7 @@ export interface components {
         Step: "relays" | "gateways" | "done";
         /** @description The plan under changes that are supposed, beside what is in effect. */
         SupposedView: {
-            /** @description Those flows, at most [`MOST_MOVES`]. */
+            /** @description Those flows, at most [`MAX_MOVES`]. */
             flows: components["schemas"]["Move"][];
             /**
              * Format: uint
@@ -4580,6 +4578,8 @@ export interface components {
              */
             times: number;
         };
+        /** @description The origin of a volume. */
+        VolumeSource: "declared" | "forecast";
         /** @description Changes that are supposed; none of them is made. */
         WhatIf: {
             /**

@@ -12,7 +12,7 @@ use super::{HOUR_MS, Session};
 
 /// Most destinations and hours of one batch; sessions of others are counted and left out. Chosen:
 /// 16 times the destinations that a controller keeps of a site.
-const MOST_HOURS: usize = 4096;
+const MAX_HOURS: usize = 4096;
 
 /// The names that access logs give to sessions through proxies that are of no flow.
 const PROXIES: [&str; 2] = ["socks5", "connect"];
@@ -38,7 +38,7 @@ impl Learned {
     pub(super) fn add(&mut self, to: &Destination, session: &Session) -> bool {
         let hour = session.ended_ms / HOUR_MS;
         let key = (to.clone(), hour);
-        if self.hours.len() >= MOST_HOURS && !self.hours.contains_key(&key) {
+        if self.hours.len() >= MAX_HOURS && !self.hours.contains_key(&key) {
             return false;
         }
         let concurrent = self.overlaps.add(to, session.began_ms, session.ended_ms);
@@ -90,12 +90,12 @@ mod tests {
             let [.., c, d] = u32::try_from(number).unwrap().to_be_bytes();
             format!("198.51.{c}.{d}:443").parse::<Destination>().unwrap()
         };
-        for number in 0..MOST_HOURS {
+        for number in 0..MAX_HOURS {
             assert!(learned.add(&to(number), &session));
         }
-        assert!(!learned.add(&to(MOST_HOURS), &session));
+        assert!(!learned.add(&to(MAX_HOURS), &session));
         assert!(learned.add(&to(0), &session), "one that is known");
-        assert_eq!(learned.take().len(), MOST_HOURS);
-        assert!(learned.add(&to(MOST_HOURS), &session));
+        assert_eq!(learned.take().len(), MAX_HOURS);
+        assert!(learned.add(&to(MAX_HOURS), &session));
     }
 }

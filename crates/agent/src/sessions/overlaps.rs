@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{HOUR_MS, MOST_TALLIES};
+use super::{HOUR_MS, MAX_TALLIES};
 
 /// Most ends of sessions that are kept of one flow, to tell how many were open at once. Chosen:
 /// 2 KB.
-const MOST_ENDS: usize = 128;
+const MAX_ENDS: usize = 128;
 
 /// The sessions of one hour that were open when others ended, by flow or destination.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<Key: Ord + Clone> Overlaps<Key> {
             self.hour = ended / HOUR_MS;
             self.ends.clear();
         }
-        if self.ends.len() >= MOST_TALLIES && !self.ends.contains_key(flow) {
+        if self.ends.len() >= MAX_TALLIES && !self.ends.contains_key(flow) {
             return 0;
         }
         let ends = self.ends.entry(flow.clone()).or_default();
@@ -37,7 +37,7 @@ impl<Key: Ord + Clone> Overlaps<Key> {
         meanwhile.for_each(|(_, open)| *open += 1);
         ends.push_back((ended, 1));
         // A long session among very many short ones is missed at those that ended first.
-        if ends.len() > MOST_ENDS {
+        if ends.len() > MAX_ENDS {
             ends.pop_front();
         }
         ends.iter().map(|(_, open)| *open).max().unwrap_or(0)
@@ -57,15 +57,15 @@ mod tests {
     fn memory_of_open_sessions_is_bounded() {
         let mut overlaps = Overlaps::new();
         let flow = |number: usize| format!("flow-{number}").parse::<FlowId>().unwrap();
-        for number in 0..MOST_TALLIES + 2 {
+        for number in 0..MAX_TALLIES + 2 {
             let most = overlaps.add(&flow(number), NOW, NOW + 1);
-            assert_eq!(most, u64::from(number < MOST_TALLIES));
+            assert_eq!(most, u64::from(number < MAX_TALLIES));
         }
         for at in 2..1000 {
             overlaps.add(&flow(0), NOW + at - 1, NOW + at);
         }
-        assert_eq!(overlaps.ends.len(), MOST_TALLIES);
-        assert!(overlaps.ends.values().all(|ends| ends.len() <= MOST_ENDS));
+        assert_eq!(overlaps.ends.len(), MAX_TALLIES);
+        assert!(overlaps.ends.values().all(|ends| ends.len() <= MAX_ENDS));
         assert_eq!(overlaps.add(&flow(0), NOW, NOW + 1000), 2);
         overlaps.add(&flow(0), NOW, NOW + HOUR_MS);
         assert_eq!(overlaps.ends.len(), 1);

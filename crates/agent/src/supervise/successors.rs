@@ -7,7 +7,7 @@ use tradewind_net::handover::starter::Starter;
 
 use super::{Supervisor, Unit, command};
 use crate::AgentError;
-use crate::home::Due;
+use crate::home::PendingSignal;
 use crate::sessions::{place, run_as};
 
 impl Supervisor {
@@ -67,7 +67,7 @@ impl Supervisor {
         let could_ask = unit.upgrading.is_some() && self.starter.is_some();
         unit.is_repeated = could_ask && !is_ours && !unit.is_repeated;
         if unit.is_repeated {
-            unit.due = Due::Upgrade;
+            unit.due = PendingSignal::Upgrade;
         }
         (unit.upgrading, unit.successor) = (None, None);
     }
@@ -163,7 +163,7 @@ mod tests {
         trial.apply("workers = 2");
         trial.until_lines(3);
         trial.0.look(Instant::now());
-        assert_eq!((trial.unit().due, trial.unit().upgrading), (Due::Nothing, None));
+        assert_eq!((trial.unit().due, trial.unit().upgrading), (PendingSignal::Nothing, None));
         let told = fs::read_to_string(trial.0.home.data().join("told")).unwrap();
         assert_eq!(told, "told\ntold\n");
     }
@@ -183,7 +183,7 @@ mod tests {
         trial.0.look(Instant::now());
         assert_eq!(trial.unit().running, Some(next));
         let unit = trial.unit();
-        assert_eq!((&unit.failure, unit.due), (&None, Due::Nothing));
+        assert_eq!((&unit.failure, unit.due), (&None, PendingSignal::Nothing));
         assert!(next.is_running());
 
         let hangs = trial.add_late(Command::new("sleep").arg("60"));

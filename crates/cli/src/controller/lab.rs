@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use tradewind_control::Controller;
 use tradewind_control::record::Role;
-use tradewind_control::settings::MOST_RELAY_SETUP;
+use tradewind_control::settings::MAX_RELAY_SETUP;
 use tradewind_controller::folder::{self, Access, Folder, Settings};
 use tradewind_controller::store::Store;
 use tradewind_controller::view::{SettingsRequest, SettingsView};
@@ -25,7 +25,7 @@ use tradewind_demo::executor::Threads;
 use tradewind_demo::overlay::{self, Agents, OnHosts, OverlayHost, relay_type};
 use tradewind_demo::processes::this_program;
 use tradewind_grant::PublicIdentity;
-use tradewind_lab::supervisor::{self, HeldLab, Place};
+use tradewind_lab::supervisor::{self, HeldLab, RuntimeDirectory};
 use tradewind_net::sandbox;
 use tradewind_units::time::parse_duration;
 use tradewind_units::{Duration, RelayTypeId};
@@ -36,7 +36,7 @@ use crate::output::{self, BadFile, OrBadFile as _, Outcome};
 use crate::relay::{Log, start_log};
 
 /// Longest wait for the first reports of all agents. Chosen: sixteen take two seconds.
-const LONGEST_START: Duration = Duration::from_secs(60);
+const MAX_START: Duration = Duration::from_secs(60);
 /// Time between two looks at the lab and its agents.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -57,8 +57,8 @@ pub(crate) struct Machines {
 /// Reads a time that machines may take to set up.
 fn relay_setup(text: &str) -> Result<Duration, String> {
     let span = parse_duration(text).map_err(|error| error.to_string())?;
-    let minutes = MOST_RELAY_SETUP.as_secs() / 60;
-    let is_bearable = span <= MOST_RELAY_SETUP;
+    let minutes = MAX_RELAY_SETUP.as_secs() / 60;
+    let is_bearable = span <= MAX_RELAY_SETUP;
     is_bearable.then_some(span).ok_or_else(|| format!("expected at most {minutes} min"))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn serve(path: &Path, topology: &Path, machines: Machines, log: Log) 
     let (host, port) = home(&folder, &hosts, topology)?;
     check_known(&folder, &hosts, topology)?;
     start_log(log)?;
-    let place = Place::of_this_user();
+    let place = RuntimeDirectory::of_this_user();
     let lab = supervisor::hold(&place, daemon(topology, None)?)?;
     let agents = supervisor::listen(&place, &host.name, port)?;
     let server = Server::open_on(&folder, Arc::new(Threads::available()), Some(agents))?;
@@ -173,8 +173,8 @@ impl Overlay<'_> {
             if let Some(reason) = agents.ended().into_iter().next() {
                 return Err(reason.into());
             }
-            if begun.elapsed() > LONGEST_START {
-                let (all, limit) = (self.hosts.len(), LONGEST_START.as_secs());
+            if begun.elapsed() > MAX_START {
+                let (all, limit) = (self.hosts.len(), MAX_START.as_secs());
                 bail!("only {report} of {all} agents have reported after {limit} s");
             }
             std::thread::sleep(LOOK);

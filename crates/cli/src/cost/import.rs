@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tradewind_control::billed::MOST_BILLED;
+use tradewind_control::billed::MAX_BILLED;
 use tradewind_control::imported::Billed;
 use tradewind_controller::view::BillRequest;
 use tradewind_grant::date::from_date;
@@ -57,7 +57,7 @@ fn parts(mut all: Vec<Billed>) -> Vec<Vec<Billed>> {
         }
         is_same
     });
-    all.chunks(MOST_BILLED).map(<[Billed]>::to_vec).collect()
+    all.chunks(MAX_BILLED).map(<[Billed]>::to_vec).collect()
 }
 
 /// Reads a heading of the columns in any order, then a row for each bill.

@@ -71,9 +71,9 @@ impl Failure {
     /// Creates one. Hosts' words may be anything: they become one short line.
     pub(super) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
         /// Most characters that are kept. Chosen: two lines of a terminal.
-        const LONGEST: usize = 200;
+        const MAX: usize = 200;
         let plain = |c: char| if c.is_control() { ' ' } else { c };
-        let detail = detail.as_ref().trim().chars().map(plain).take(LONGEST).collect();
+        let detail = detail.as_ref().trim().chars().map(plain).take(MAX).collect();
         Self { reason, detail }
     }
 }

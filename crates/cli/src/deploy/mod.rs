@@ -42,7 +42,7 @@ use crate::controller::access::{ControllerArgs, OutputArgs};
 use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 
 /// Most hosts that are looked at at a time. Chosen: below the sessions that a jump host allows.
-const MOST_AT_A_TIME: usize = 8;
+const MAX_AT_A_TIME: usize = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct DeployArgs {
@@ -157,7 +157,7 @@ fn observe(hosts: &[HostConfig]) -> Vec<Result<Observed, Failure>> {
         observed.ok_or_else(|| Failure::new(Reason::Failed, "it does not tell its state"))
     };
     let mut all = Vec::new();
-    for hosts in hosts.chunks(MOST_AT_A_TIME) {
+    for hosts in hosts.chunks(MAX_AT_A_TIME) {
         thread::scope(|scope| {
             let running: Vec<_> = hosts.iter().map(|host| scope.spawn(|| look(host))).collect();
             let lost = || Err(Failure::new(Reason::Failed, "the look at it ended"));

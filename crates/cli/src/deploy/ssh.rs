@@ -27,7 +27,7 @@ pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time of any other script. Chosen: a package over a slow line, or a busy dpkg.
 pub(super) const WORK_LIMIT: Duration = Duration::from_secs(600);
 /// Most bytes that are read of each stream. Chosen: far above what the scripts print.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Time between two looks whether `ssh` has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for the rest of its output then, which a process that it left may hold open.
@@ -126,7 +126,7 @@ fn exchange(mut command: Command, input: &Input<'_>, limit: Duration) -> io::Res
     };
     let rest = |stream: Option<Receiver<Vec<u8>>>| {
         let bytes = stream.and_then(|it| it.recv_timeout(REST_LIMIT).ok()).unwrap_or_default();
-        let is_cut = bytes.len() as u64 >= MOST_BYTES;
+        let is_cut = bytes.len() as u64 >= MAX_BYTES;
         if is_cut { Err(io::Error::other("it prints more than a MiB")) } else { Ok(bytes) }
     };
     Ok(Output { status, stdout: rest(stdout)?, stderr: rest(stderr)? })
@@ -137,7 +137,7 @@ fn collect(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let _broken = stream.take(MOST_BYTES).read_to_end(&mut bytes);
+        let _broken = stream.take(MAX_BYTES).read_to_end(&mut bytes);
         let _nobody_waits = sender.send(bytes);
     });
     receiver

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tradewind_control::imported::{Imported, MOST_IMPORTED};
+use tradewind_control::imported::{Imported, MAX_IMPORTED};
 use tradewind_controller::view::{ImportRequest, Measurements};
 use tradewind_grant::date::from_date;
 use tradewind_units::{SiteId, UnitError};
@@ -78,7 +78,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     // The newest last, so that it is what is known of its leg.
     all.sort_by_key(|one| one.unix_ms);
     let mut taken = 0;
-    for part in all.chunks(MOST_IMPORTED) {
+    for part in all.chunks(MAX_IMPORTED) {
         let request = ImportRequest { measurements: part.to_vec() };
         client.send("/v1/measurements", &request).map_err(|error| {
             let before = if taken == 0 { "none is" } else { "those before are" };

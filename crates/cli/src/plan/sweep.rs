@@ -19,7 +19,7 @@ use crate::output::BadFile;
 use crate::output::{self, FAILED, Format, Outcome, file::Form, table};
 
 /// Most budgets in a sweep. Chosen: more than a plot can show.
-const MOST_STEPS: u32 = 1_000;
+const MAX_STEPS: u32 = 1_000;
 
 #[derive(clap::Args)]
 pub(super) struct SweepArgs {
@@ -35,7 +35,7 @@ pub(super) struct SweepArgs {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_STEPS))
+        value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_STEPS))
     )]
     steps: u32,
     #[command(flatten)]

@@ -9,13 +9,13 @@ use tradewind_units::{Bandwidth, Duration};
 use crate::ConfigError;
 
 /// The largest differentiated services code point.
-const MOST_DSCP: u8 = 63;
+const MAX_DSCP: u8 = 63;
 /// The time for which copies may exceed the uplink's rate. Chosen: less than the queue of most
 /// access links.
 const BURST: Duration = Duration::from_millis(100);
 /// Least burst of copies in bytes: a quarter is reserved for chosen ones, and the longest packet
 /// must fit into the rest.
-const LEAST_BURST: u32 = 16_000;
+const MIN_BURST: u32 = 16_000;
 
 /// The packets that are copied to the relays, where not all are `[JQ 3.5]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ impl Chosen {
         if *tcp_syn && !are_whole {
             return refused("expected `tcp_syn` only with `tun`: no datagram is one");
         }
-        if dscp.iter().any(|dscp| *dscp > MOST_DSCP) {
+        if dscp.iter().any(|dscp| *dscp > MAX_DSCP) {
             return refused("expected code points of 0 to 63");
         }
         Ok(())
@@ -78,7 +78,7 @@ impl Copying {
         let whole = |bytes: f64| bytes.round().clamp(1.0, u32::MAX.into()) as u32;
         self.uplink.map(|rate| {
             let per_second = whole(rate.as_bytes_per_s());
-            let burst = whole(rate.as_bytes_per_s() * BURST.as_secs_f64()).max(LEAST_BURST);
+            let burst = whole(rate.as_bytes_per_s() * BURST.as_secs_f64()).max(MIN_BURST);
             Allowance { per_second, burst }
         })
     }

@@ -8,7 +8,7 @@ use super::{Assumed, DeliveryPolicy, Remote, Via};
 use crate::ConfigError;
 
 /// Most members of a group. Chosen: each packet is sent this many times over the Internet.
-const MOST_IN_GROUP: usize = 256;
+const MAX_IN_GROUP: usize = 256;
 
 /// A local port whose datagrams, from unmodified applications, go to several remote endpoints
 /// `[JQ 3.5]`.
@@ -60,7 +60,7 @@ impl Group {
     /// The mistake in `group`.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refused = |problem: &str| Err(ConfigError::new("group", problem));
-        if !(1..=MOST_IN_GROUP).contains(&self.members.len()) {
+        if !(1..=MAX_IN_GROUP).contains(&self.members.len()) {
             return refused("expected 1 to 256 members");
         }
         if !matches!(self.carriage.service, Service::Caching | Service::Forwarding) {

@@ -232,8 +232,8 @@ pub enum LegSeal {
 
 /// Least and most bytes of a packet: what every host accepts (RFC 791), and what a UDP datagram
 /// carries besides all headers.
-const LEAST_MTU: u16 = 576;
-const MOST_MTU: u16 = 65_280;
+const MIN_MTU: u16 = 576;
+const MAX_MTU: u16 = 65_280;
 
 impl Path {
     /// Checks the path by itself.
@@ -282,7 +282,7 @@ impl Tunnel {
         if self.destinations.is_empty() || !self.destinations.iter().all(is_whole) {
             return refused("expected ranges of addresses with all ports, as `10.2.0.0/16:*`");
         }
-        if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
+        if self.mtu.is_some_and(|mtu| !(MIN_MTU..=MAX_MTU).contains(&mtu)) {
             return refused("expected an `mtu` of 576 to 65280");
         }
         // The kernel's rules for names.

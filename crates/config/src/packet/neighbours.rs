@@ -89,7 +89,7 @@ impl RemoteSection {
 }
 
 /// Most addresses of one neighbour. Chosen: two families of two networks.
-pub(super) const MOST_ADDRESSES: usize = 4;
+pub(super) const MAX_ADDRESSES: usize = 4;
 
 /// A relay or remote gateway with one address or several.
 #[derive(Debug, Clone, Deserialize)]
@@ -131,9 +131,9 @@ impl TryFrom<toml::Value> for Addresses {
             all.iter().map(|address| address.clone().try_into()).collect();
         let mut all = all?.into_iter().map(|OneAddress(address)| address);
         match all.next() {
-            Some(first) if all.len() < MOST_ADDRESSES => Ok(Self { first, others: all.collect() }),
+            Some(first) if all.len() < MAX_ADDRESSES => Ok(Self { first, others: all.collect() }),
             _ => {
-                let problem = format!("expected 1 to {MOST_ADDRESSES} addresses");
+                let problem = format!("expected 1 to {MAX_ADDRESSES} addresses");
                 Err(serde::de::Error::custom(problem))
             }
         }
@@ -149,8 +149,8 @@ impl TryFrom<toml::Value> for Placed {
         if let Some(address) = address
             && let Some(all) = address.as_array().cloned()
         {
-            if !(1..=MOST_ADDRESSES).contains(&all.len()) {
-                let problem = format!("address: expected 1 to {MOST_ADDRESSES} addresses");
+            if !(1..=MAX_ADDRESSES).contains(&all.len()) {
+                let problem = format!("address: expected 1 to {MAX_ADDRESSES} addresses");
                 return Err(serde::de::Error::custom(problem));
             }
             for other in &all[1..] {

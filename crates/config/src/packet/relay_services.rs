@@ -44,10 +44,10 @@ impl Default for RelayServices {
 }
 
 /// Most repair packets of a block, and most packets.
-const MOST_REPAIRS: usize = 8;
-const MOST_SOURCES: usize = 32;
+const MAX_REPAIRS: usize = 8;
+const MAX_SOURCES: usize = 32;
 /// Longest time that a block may stay open. Chosen: no latency budget is longer.
-const MOST_WITHIN: Duration = Duration::from_secs(10);
+const MAX_WITHIN: Duration = Duration::from_secs(10);
 impl RelayServices {
     /// Returns the assumptions of a flow whose relays code like this and whose prices are unknown.
     pub fn assumed(&self) -> Assumed {
@@ -63,8 +63,8 @@ impl RelayServices {
     /// The setting that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_right = |repairs: u8, packets: u8| {
-            (1..=MOST_REPAIRS).contains(&usize::from(repairs))
-                && (1..=MOST_SOURCES).contains(&usize::from(packets))
+            (1..=MAX_REPAIRS).contains(&usize::from(repairs))
+                && (1..=MAX_SOURCES).contains(&usize::from(packets))
         };
         let Self { coding, in_stream, rendezvous, .. } = self;
         rendezvous.as_ref().map_or(Ok(()), rendezvous::check_store)?;
@@ -74,7 +74,7 @@ impl RelayServices {
             let problem = "expected 1 to 8 repair packets for 1 to 32 packets";
             return Err(ConfigError::new("coding", problem));
         }
-        if coding.cross_stream_within.is_zero() || coding.cross_stream_within > MOST_WITHIN {
+        if coding.cross_stream_within.is_zero() || coding.cross_stream_within > MAX_WITHIN {
             let problem = "expected `within` above 0 and at most 10 s";
             return Err(ConfigError::new("coding", problem));
         }

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_grant::{Hop, PublicIdentity};
-use tradewind_packet::rendezvous::{MOST_KEPT, MessageStoreConfig};
+use tradewind_packet::rendezvous::{MAX_KEPT, MessageStoreConfig};
 use tradewind_units::{Bytes, Duration};
 
 use crate::ConfigError;
 
 /// Most relays where packets of one node may wait. Chosen: it asks each of them every second.
-const MOST_RELAYS: usize = 8;
+const MAX_RELAYS: usize = 8;
 /// Most paths with deposits. Chosen.
-const MOST_DEPOSITS: usize = 256;
+const MAX_DEPOSITS: usize = 256;
 /// Most of these to one receiver, which knows as many flows of a sender at a time.
-const MOST_TO_ONE: usize = 16;
+const MAX_TO_ONE: usize = 16;
 /// Most of these at one relay: half the streams that it tracks of a sender, since each restart of
 /// the sender begins another one.
-const MOST_BY_ONE: usize = 32;
+const MAX_BY_ONE: usize = 32;
 /// Least storage of a relay for one sender: some of the longest packets.
-const LEAST_BYTES: Bytes = Bytes::new(100_000);
+const MIN_BYTES: Bytes = Bytes::new(100_000);
 /// The default time for which packets are worth storing, and a relay's default storage. Chosen: the
 /// time of a tunnel or a change of trains; a day of messages and pictures of some thousand senders.
 pub(super) const KEEP: Duration = Duration::from_secs(600);
@@ -79,21 +79,21 @@ impl Rendezvous {
     /// # Errors
     /// The number that is too high.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.relays.len() > MOST_RELAYS {
+        if self.relays.len() > MAX_RELAYS {
             return Err(refused("packet_endpoint.rendezvous", "expected at most 8 relays"));
         }
         if most_alike(self.relays.iter().map(|relay| relay.identity)) > 1 {
             return Err(refused("packet_endpoint.rendezvous", "expected no relay twice"));
         }
-        if self.deposits.len() > MOST_DEPOSITS {
+        if self.deposits.len() > MAX_DEPOSITS {
             return Err(refused("packet", "expected at most 256 with `service = \"rendezvous\"`"));
         }
         let receivers = self.deposits.iter().map(|deposits| &deposits.remote);
-        if most_alike(receivers) > MOST_TO_ONE {
+        if most_alike(receivers) > MAX_TO_ONE {
             return Err(refused("packet", "expected at most 16 rendezvous with one receiver"));
         }
         let relays = self.deposits.iter().map(|deposits| deposits.relay.identity);
-        if most_alike(relays) > MOST_BY_ONE {
+        if most_alike(relays) > MAX_BY_ONE {
             return Err(refused("packet", "expected at most 32 rendezvous at one relay"));
         }
         self.deposits.iter().try_for_each(|deposits| check_keep(deposits.keep))
@@ -108,7 +108,7 @@ fn most_alike<T: Ord>(all: impl Iterator<Item = T>) -> usize {
 }
 
 pub(super) fn check_keep(keep: Duration) -> Result<(), ConfigError> {
-    if keep < Duration::from_secs(1) || keep > MOST_KEPT {
+    if keep < Duration::from_secs(1) || keep > MAX_KEPT {
         return Err(refused("keep", "expected 1 s to 24 h"));
     }
     Ok(())
@@ -130,7 +130,7 @@ pub(super) fn message_store(
 
 pub(super) fn check_store(message_store: &MessageStoreConfig) -> Result<(), ConfigError> {
     let MessageStoreConfig { bytes, per_sender, keep } = message_store;
-    if *per_sender < LEAST_BYTES || bytes < per_sender {
+    if *per_sender < MIN_BYTES || bytes < per_sender {
         let problem = "expected `per_sender` of 100 kB at least, and `bytes` of no less";
         return Err(refused("rendezvous", problem));
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tradewind_grant::PublicIdentity;
 use tradewind_units::address;
 
-use super::neighbours::{Addresses, MOST_ADDRESSES, Placed, RemoteSection, ViaSection};
+use super::neighbours::{Addresses, MAX_ADDRESSES, Placed, RemoteSection, ViaSection};
 use super::sections::{
     AutoSection, DeliverySection, DirectSection, ForwardingSection, GroupSection, PacketSection,
     PortSection, RecoverySection, RendezvousSection,
@@ -37,7 +37,7 @@ impl JsonSchema for Addresses {
             "title": "IP:PORT or list",
             "anyOf": [
                 one,
-                { "type": "array", "items": one, "minItems": 1, "maxItems": MOST_ADDRESSES },
+                { "type": "array", "items": one, "minItems": 1, "maxItems": MAX_ADDRESSES },
             ],
         })
     }

@@ -9,13 +9,13 @@ use tradewind_desired::{Route, RouteTable};
 use tradewind_grant::DestinationRule;
 use tradewind_units::{Bandwidth, Bytes};
 
-use super::{Beyond, Ceiling, internet, is_of_agent};
+use super::{Ceiling, CeilingViolation, internet, is_of_agent};
 use crate::bounds::{Bounds, SpendBound};
 use crate::message::{Document, Probe, ProbeKind, Process};
 
 /// Most bytes that the kernel sends of a rate test's connection beyond its time. Chosen: its
 /// largest send buffer (`tcp_wmem`).
-const MOST_BUFFERED: f64 = (4 << 20) as f64;
+const MAX_BUFFERED: f64 = (4 << 20) as f64;
 
 /// Reads and writes an optional amount of a day such as `5 usd/day`.
 pub(super) mod of_day {
@@ -73,7 +73,11 @@ impl Ceiling {
     /// # Errors
     /// When what a process would send could not be bounded or counted, or when one of the two forms
     /// is beyond the ceiling: no document is taken that could not be closed later.
-    pub fn bounded(&self, document: &Document, is_used_up: bool) -> Result<Document, Beyond> {
+    pub fn bounded(
+        &self,
+        document: &Document,
+        is_used_up: bool,
+    ) -> Result<Document, CeilingViolation> {
         if !self.is_bounded() {
             return Ok(document.clone());
         }
@@ -86,7 +90,7 @@ impl Ceiling {
         Ok(closed.filter(|_| is_used_up).unwrap_or(open))
     }
 
-    fn form(&self, document: &Document, is_used_up: bool) -> Result<Document, Beyond> {
+    fn form(&self, document: &Document, is_used_up: bool) -> Result<Document, CeilingViolation> {
         let mut form = document.clone();
         let count = form.processes.len().max(1);
         let rate = self.rate.map(|rate| rate.scaled(1.0 / count as f64));
@@ -97,7 +101,7 @@ impl Ceiling {
                     form.processes.push(process);
                 }
                 Ok(None) => {}
-                Err(problem) => return Err(Beyond { process: process.name, problem }),
+                Err(problem) => return Err(CeilingViolation { process: process.name, problem }),
             }
         }
         Ok(form)
@@ -114,7 +118,7 @@ impl Ceiling {
             ProbeKind::Rtt { .. } => return Ok((probe, Bytes::ZERO)),
             // Each with both windows.
             ProbeKind::Transfers { sizes } => {
-                sizes.iter().map(|size| 2.0 * f64::from(*size) + MOST_BUFFERED).sum()
+                sizes.iter().map(|size| 2.0 * f64::from(*size) + MAX_BUFFERED).sum()
             }
             ProbeKind::Rate { connections, duration_ms, max_rate_mbps } => {
                 let count = f64::from(*connections).max(1.0);
@@ -123,7 +127,7 @@ impl Ceiling {
                     *max_rate_mbps = Some(max_rate_mbps.map_or(each, |most| most.min(each)));
                 }
                 // A Mbit/s is 125 bytes per millisecond.
-                let each = |mbps: f64| mbps * 125.0 * *duration_ms as f64 + MOST_BUFFERED;
+                let each = |mbps: f64| mbps * 125.0 * *duration_ms as f64 + MAX_BUFFERED;
                 max_rate_mbps.map_or(f64::INFINITY, |mbps| each(mbps) * count)
             }
         };

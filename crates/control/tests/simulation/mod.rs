@@ -337,7 +337,7 @@ impl Simulation {
                 self.paths += 1;
                 let grant = gateway.grant().expect("a path over relays takes a grant");
                 let now = store::timestamp(at + world::START);
-                grant.unverified().check_time(now).unwrap();
+                grant.unverified().check_expiry(now).unwrap();
                 for index in 0..hops.len() {
                     let next = hops.get(index + 1).map(|hop| hop.address);
                     let allows = of(index).allows(&to, next);

@@ -1,6 +1,6 @@
 //! Runs without faults, in which one thing is otherwise than measured or planned.
 
-use tradewind_control::demand::Basis;
+use tradewind_control::demand::VolumeSource;
 use tradewind_control::history::History;
 use tradewind_control::record::{AuditEntry, Mode};
 use tradewind_control::{Event, SettingsRequest, gain};
@@ -175,10 +175,10 @@ pub(crate) fn demand_that_changes_by_hour_is_forecast() {
     };
     let plans = |scenario: &Scenario| scenario.simulation.server.state().counters.next_plan;
     carry_days(&mut scenario, 6, 1);
-    assert_eq!(planned(&scenario).basis, Basis::Declared);
+    assert_eq!(planned(&scenario).basis, VolumeSource::Declared);
     carry_days(&mut scenario, 2, 1);
     let (path, before) = (scenario.path(), planned(&scenario));
-    assert_eq!(before.basis, Basis::Forecast);
+    assert_eq!(before.basis, VolumeSource::Forecast);
     // A session over relays and one beside it, each other minute.
     let day = 2 * 30 * (10 * 4_000_000 + 14 * 500_000);
     let is_about = |volume: Bytes, day: u64| volume.as_u64().abs_diff(day) < day / 20;

@@ -21,17 +21,17 @@ use crate::listener::stopped;
 use crate::view::{Change, SCHEMA_VERSION};
 
 /// Most listeners at once. Chosen: several people with several pages each.
-pub(super) const MOST_LISTENERS: usize = 64;
+pub(super) const MAX_LISTENERS: usize = 64;
 /// Time without a change after which a comment is sent. Chosen: below what proxies wait for.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Least time between two events for one listener. Chosen: people see no difference.
-const LEAST_PAUSE: Duration = Duration::from_millis(200);
+const MIN_PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait for a listener that takes nothing. Chosen: two keep-alive comments.
 const SLOW_LISTENER: Duration = Duration::from_secs(30);
 
 pub(super) async fn events(State(shared): State<Shared>) -> Answered {
     let place = Arc::clone(&shared.listeners).try_acquire_owned().map_err(|_| {
-        let error = format!("{MOST_LISTENERS} listeners are there already");
+        let error = format!("{MAX_LISTENERS} listeners are there already");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
     })?;
     let (sender, receiver) = mpsc::channel(1);
@@ -49,7 +49,7 @@ pub(super) async fn events(State(shared): State<Shared>) -> Answered {
 
 /// Creates the places of listeners.
 pub(super) fn places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MOST_LISTENERS))
+    Arc::new(Semaphore::new(MAX_LISTENERS))
 }
 
 /// Sends events until the listener is gone or too slow, or `stop` is true. The first one names all
@@ -74,7 +74,7 @@ async fn feed(
         };
         let Ok(Ok(())) = timeout(SLOW_LISTENER, sender.send(text.into())).await else { return };
         let next = async {
-            sleep(LEAST_PAUSE).await;
+            sleep(MIN_PAUSE).await;
             // That nothing changes in time is a reason to send, too.
             let _silence = timeout(KEEP_ALIVE, changes.changed()).await;
         };

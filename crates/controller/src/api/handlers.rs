@@ -20,14 +20,14 @@ use crate::view::{
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
-pub(super) const MOST_BYTES: usize = 64 * 1024;
+pub(super) const MAX_BYTES: usize = 64 * 1024;
 /// The same of an import. Chosen: 1000 measurements with names of the greatest length.
-const MOST_IMPORT_BYTES: usize = 512 * 1024;
+const MAX_IMPORT_BYTES: usize = 512 * 1024;
 /// Most days of which the gain is told. Chosen: a month.
-pub(super) const MOST_DAYS: u64 = 31;
+pub(super) const MAX_DAYS: u64 = 31;
 
 pub(super) async fn invite(State(shared): State<Shared>, request: Request) -> Answered {
-    let InviteRequest { role, ttl_ms } = answer::body(request, MOST_BYTES).await?;
+    let InviteRequest { role, ttl_ms } = answer::body(request, MAX_BYTES).await?;
     let ttl = Duration::from_millis(ttl_ms);
     let event = Event::Invite { role, ttl, controller: shared.advertise };
     match shared.engine.handle(event).await? {
@@ -131,8 +131,8 @@ pub(super) async fn jumpstart(State(shared): State<Shared>, request: Request) ->
 pub(super) fn days(query: Option<&str>) -> Result<u64, Problem> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(1) };
     let days = query.strip_prefix("days=").and_then(|days| days.parse().ok());
-    let refused = || Problem::invalid(format!("days: expected a number from 1 to {MOST_DAYS}"));
-    days.filter(|days| (1..=MOST_DAYS).contains(days)).ok_or_else(refused)
+    let refused = || Problem::invalid(format!("days: expected a number from 1 to {MAX_DAYS}"));
+    days.filter(|days| (1..=MAX_DAYS).contains(days)).ok_or_else(refused)
 }
 
 pub(super) async fn add_flow(
@@ -143,7 +143,7 @@ pub(super) async fn add_flow(
 ) -> Answered {
     let id: FlowId = named(&id)?;
     let query = request.uri().query().map(str::to_owned);
-    let request: FlowRequest = answer::body(request, MOST_BYTES).await?;
+    let request: FlowRequest = answer::body(request, MAX_BYTES).await?;
     check_listen(&rights, request.listen)?;
     let name = id.clone();
     let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
@@ -192,7 +192,7 @@ pub(super) async fn adopt(
 ) -> Answered {
     let flow: FlowId = named(&id)?;
     let query = request.uri().query().map(str::to_owned);
-    let AdoptRequest { per_day, weight } = answer::body(request, MOST_BYTES).await?;
+    let AdoptRequest { per_day, weight } = answer::body(request, MAX_BYTES).await?;
     let event = Event::Adopt { flow: flow.clone(), per_day, weight };
     shared.engine.handle(tenants::of_tenant(&rights, query.as_deref(), event)?).await?;
     answer::ok(&shared.engine.read(move |controller| show::flow(controller, &flow)).await?)
@@ -205,7 +205,7 @@ pub(super) async fn set_proxies(
 ) -> Answered {
     let site: SiteId = named(&site)?;
     let ProxiesRequest { socks5, connect, destinations, adopt_above } =
-        answer::body(request, MOST_BYTES).await?;
+        answer::body(request, MAX_BYTES).await?;
     let proxies = Proxies { site, socks5, connect, destinations, adopt_above };
     shared.engine.handle(Event::SetProxies(proxies)).await?;
     learned(State(shared)).await
@@ -232,7 +232,7 @@ pub(super) async fn settings(State(shared): State<Shared>) -> Answered {
 }
 
 pub(super) async fn change_settings(State(shared): State<Shared>, request: Request) -> Answered {
-    let asked: SettingsRequest = answer::body(request, MOST_BYTES).await?;
+    let asked: SettingsRequest = answer::body(request, MAX_BYTES).await?;
     shared.engine.handle(Event::ChangeSettings(asked)).await?;
     // Another budget allows another plan.
     shared.planner.wake();
@@ -266,7 +266,7 @@ pub(super) async fn front(State(shared): State<Shared>) -> Answered {
 }
 
 pub(super) async fn what_if(State(shared): State<Shared>, request: Request) -> Answered {
-    let asked: WhatIf = answer::body(request, MOST_BYTES).await?;
+    let asked: WhatIf = answer::body(request, MAX_BYTES).await?;
     answer::ok(&shared.asking.what_if(&shared.engine, asked).await?)
 }
 
@@ -286,7 +286,7 @@ pub(super) async fn measurements(State(shared): State<Shared>) -> Answered {
 }
 
 pub(super) async fn import(State(shared): State<Shared>, request: Request) -> Answered {
-    let ImportRequest { measurements } = answer::body(request, MOST_IMPORT_BYTES).await?;
+    let ImportRequest { measurements } = answer::body(request, MAX_IMPORT_BYTES).await?;
     let answered = done(&shared, Event::Import(measurements)).await?;
     // They may allow another plan.
     shared.planner.wake();
@@ -294,7 +294,7 @@ pub(super) async fn import(State(shared): State<Shared>, request: Request) -> An
 }
 
 pub(super) async fn bill(State(shared): State<Shared>, request: Request) -> Answered {
-    let BillRequest { billed } = answer::body(request, MOST_IMPORT_BYTES).await?;
+    let BillRequest { billed } = answer::body(request, MAX_IMPORT_BYTES).await?;
     done(&shared, Event::Bill(billed)).await
 }
 

@@ -12,7 +12,7 @@ use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, HostId, Ratio};
 
 use super::guard::Rights;
-use super::handlers::{MOST_BYTES, MOST_DAYS, check_listen, days, named};
+use super::handlers::{MAX_BYTES, MAX_DAYS, check_listen, days, named};
 use super::{Shared, tenants};
 use crate::answer::{self, Answered, Problem};
 use crate::engine::millis;
@@ -46,7 +46,7 @@ pub(super) async fn add(
 ) -> Answered {
     let id: FlowId = named(&id)?;
     let query = request.uri().query().map(str::to_owned);
-    let request: PacketFlowRequest = answer::body(request, MOST_BYTES).await?;
+    let request: PacketFlowRequest = answer::body(request, MAX_BYTES).await?;
     check_listen(&rights, request.listen)?;
     let name = id.clone();
     let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
@@ -103,7 +103,7 @@ fn view(controller: &Controller, flow: &PacketFlowRecord, days: u64) -> PacketFl
     let by_day: Vec<_> =
         (today.saturating_sub(days - 1)..=today).filter_map(of_day).cloned().collect();
     let counts = by_day.iter().fold(PacketCounts::default(), |sum, day| sum.plus(day.counts));
-    let newest = (today.saturating_sub(MOST_DAYS - 1)..=today).rev().find_map(of_day);
+    let newest = (today.saturating_sub(MAX_DAYS - 1)..=today).rev().find_map(of_day);
     let in_effect = controller.packets_in_effect(now);
     let is_stopped = why_stopped(state, millis(now), &flow.id).is_some();
     let planned = in_effect

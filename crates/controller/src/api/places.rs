@@ -8,7 +8,7 @@ use tradewind_control::Controller;
 use tradewind_model::catalogue::{Catalogue, Region};
 use tradewind_units::SiteId;
 
-use crate::view::{Place, Places, SCHEMA_VERSION};
+use crate::view::{Places, SCHEMA_VERSION, SiteLocation};
 
 static REGIONS: LazyLock<Regions> = LazyLock::new(Regions::new);
 
@@ -39,11 +39,11 @@ pub(super) fn places(controller: &Controller) -> Places {
 }
 
 /// Returns the place of a site, if the catalogue has it.
-fn place(site: &SiteId) -> Option<Place> {
+fn place(site: &SiteId) -> Option<SiteLocation> {
     let region = REGIONS.by_id.get(site.as_str());
     let is_guess = region.is_none();
     let region = region.or_else(|| REGIONS.by_city.get(site.as_str()))?;
-    Some(Place {
+    Some(SiteLocation {
         site: site.clone(),
         label: region.label.clone(),
         latitude: region.location.latitude(),

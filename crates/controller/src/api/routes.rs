@@ -161,7 +161,7 @@ fn hosts_and_flows() -> Vec<Route> {
 
 /// Lets a route be asked of a number of days.
 fn of_days(route: Route) -> Route {
-    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MOST_DAYS });
+    let days = json!({ "type": "integer", "minimum": 1, "maximum": handlers::MAX_DAYS });
     let meaning = "Number of days, today included; 1 when absent";
     Route { query: Some(("days", meaning, days)), ..route }
 }

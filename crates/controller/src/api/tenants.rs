@@ -12,7 +12,7 @@ use tradewind_units::{FlowId, Money};
 
 use super::Shared;
 use super::guard::Rights;
-use super::handlers::{MOST_BYTES, days, done, named};
+use super::handlers::{MAX_BYTES, days, done, named};
 use crate::answer::{self, Answered, Problem};
 use crate::engine::millis;
 use crate::view::{
@@ -36,7 +36,7 @@ pub(super) async fn set(
     request: Request,
 ) -> Answered {
     let tenant: TenantId = named(&id)?;
-    let request: TenantRequest = answer::body(request, MOST_BYTES).await?;
+    let request: TenantRequest = answer::body(request, MAX_BYTES).await?;
     let TenantRequest { budget_usd_per_day, no_budget, alarm_share: alarm } = request;
     let budget = match (budget_usd_per_day, no_budget) {
         (None, false) => BudgetChange::Keep,
@@ -64,7 +64,7 @@ pub(super) async fn add_token(
     request: Request,
 ) -> Answered {
     let tenant: TenantId = named(&id)?;
-    let TokenRequest { may_write } = answer::body(request, MOST_BYTES).await?;
+    let TokenRequest { may_write } = answer::body(request, MAX_BYTES).await?;
     let random: [u8; 32] = entropy::bytes()
         .map_err(|_| Problem::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "no entropy now"))?;
     let token = format!("twtoken_{}", blake3::Hash::from_bytes(random).to_hex());

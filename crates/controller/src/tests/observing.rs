@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use serde_json::Value;
-use tradewind_control::demand::Basis;
+use tradewind_control::demand::VolumeSource;
 use tradewind_control::message::{Report, SCHEMA_VERSION};
 
 use super::{Agent, Running, flow, gateway};
@@ -164,7 +164,10 @@ pub(super) fn relay_is_at_its_place(client: &Client) {
 
 /// Checks that a flow without sessions has the volume that is declared.
 pub(super) fn demand_is_declared(client: &Client, view: &FlowView) {
-    assert_eq!((view.demand.basis, view.demand.per_day), (Basis::Declared, view.flow.per_day));
+    assert_eq!(
+        (view.demand.basis, view.demand.per_day),
+        (VolumeSource::Declared, view.flow.per_day)
+    );
     let usage: Usage = client.get("/v1/flows/backup/usage").unwrap();
     assert_eq!((usage.flow.as_str(), usage.hours), ("backup", Vec::new()));
     assert!(client.get::<Usage>("/v1/flows/none/usage").is_err());

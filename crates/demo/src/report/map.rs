@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{DemoReport, Place, Role};
+use super::{DemoReport, MapPoint, Role};
 
 /// One polygon per line, `longitude,latitude` pairs in whole degrees. A polygon that crosses the
 /// antimeridian is listed twice, on either side, and extends beyond the map.
@@ -30,10 +30,10 @@ pub(super) fn svg(report: &DemoReport) -> String {
     for polygon in LAND.lines() {
         let _ = write!(out, "<polygon class=\"land\" points=\"{}\"/>", flip(polygon));
     }
-    let places: BTreeMap<&str, &Place> =
+    let places: BTreeMap<&str, &MapPoint> =
         report.places.iter().map(|place| (place.name.as_str(), place)).collect();
     for flow in &report.flows {
-        let stops: Vec<&Place> = std::iter::once(&flow.source)
+        let stops: Vec<&MapPoint> = std::iter::once(&flow.source)
             .chain(&flow.path)
             .chain(std::iter::once(&flow.destination))
             .filter_map(|name| places.get(name.as_str()).copied())
@@ -60,7 +60,7 @@ fn flip(polygon: &str) -> String {
     points.collect::<Vec<_>>().join(" ")
 }
 
-fn marker(place: &Place) -> String {
+fn marker(place: &MapPoint) -> String {
     let (x, y) = (place.longitude_deg, -place.latitude_deg);
     let name = tradewind_output::html::escape(&place.name);
     let shape = match place.role {
@@ -82,7 +82,7 @@ fn marker(place: &Place) -> String {
 
 /// Returns the great circle between two places as path data, in pieces where it leaves the map's
 /// edge.
-fn arc(from: &Place, to: &Place) -> String {
+fn arc(from: &MapPoint, to: &MapPoint) -> String {
     let (a, b) = (unit_vector(from), unit_vector(to));
     let dot: f64 = a.iter().zip(&b).map(|(p, q)| p * q).sum();
     let angle = dot.clamp(-1.0, 1.0).acos();
@@ -107,7 +107,7 @@ fn arc(from: &Place, to: &Place) -> String {
     out
 }
 
-fn unit_vector(place: &Place) -> [f64; 3] {
+fn unit_vector(place: &MapPoint) -> [f64; 3] {
     let (latitude, longitude) = (place.latitude_deg.to_radians(), place.longitude_deg.to_radians());
     [latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()]
 }
@@ -117,8 +117,8 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
 
-    fn place(latitude_deg: f64, longitude_deg: f64) -> Place {
-        Place { name: "here".into(), latitude_deg, longitude_deg, role: Role::Site }
+    fn place(latitude_deg: f64, longitude_deg: f64) -> MapPoint {
+        MapPoint { name: "here".into(), latitude_deg, longitude_deg, role: Role::Site }
     }
 
     #[test]

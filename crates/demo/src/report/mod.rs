@@ -37,7 +37,7 @@ pub struct DemoReport {
     /// The measured rates, in the order of their pairs.
     pub measured: Vec<MeasuredLeg>,
     /// Sites and regions, for the map.
-    pub places: Vec<Place>,
+    pub places: Vec<MapPoint>,
     /// Price of the plan for a day of nominal volumes, machines included, in dollars.
     pub cost_usd: f64,
     /// Budget of a day, in dollars.
@@ -113,7 +113,7 @@ pub struct RelayResult {
 
 /// A point of the map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct MapPoint {
     /// Site or region.
     pub name: String,
     /// Degrees north.
@@ -225,7 +225,7 @@ pub(crate) mod tests {
             sha256_ok: true,
             valid: true,
         };
-        let place = |name: &str, latitude_deg, longitude_deg, role| Place {
+        let place = |name: &str, latitude_deg, longitude_deg, role| MapPoint {
             name: name.into(),
             latitude_deg,
             longitude_deg,

@@ -6,11 +6,11 @@ use std::io::Write as _;
 use super::HttpError;
 
 /// Most digits of a chunk's size. Chosen: enough for 10^18 bytes, and no sum overflows.
-const MOST_SIZE_DIGITS: u8 = 15;
+const MAX_SIZE_DIGITS: u8 = 15;
 /// Longest extension of a chunk, which is dropped. Chosen: no program is known to send any.
-const MOST_EXTENSION_BYTES: usize = 256;
+const MAX_EXTENSION_BYTES: usize = 256;
 /// Longest trailers, which are dropped. Chosen: the length of a small head.
-const MOST_TRAILER_BYTES: usize = 8 * 1024;
+const MAX_TRAILER_BYTES: usize = 8 * 1024;
 
 /// The framing of a body: the way in which its end is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,14 +151,14 @@ impl State {
             (Self::Size(size, digits), _) if byte.is_ascii_hexdigit() => {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
                 match digits {
-                    MOST_SIZE_DIGITS => Err(HttpError::Chunk),
+                    MAX_SIZE_DIGITS => Err(HttpError::Chunk),
                     _ => Ok(Self::Size(size << 4 | u64::from(digit), digits + 1)),
                 }
             }
             (Self::Size(size, 1..), b'\r') => Ok(Self::SizeEnd(size)),
             (Self::Size(size, 1..), b';' | b' ' | b'\t') => Ok(Self::Extension(size, 1)),
             (Self::Extension(size, _), b'\r') => Ok(Self::SizeEnd(size)),
-            (Self::Extension(size, length), _) if is_text && length < MOST_EXTENSION_BYTES => {
+            (Self::Extension(size, length), _) if is_text && length < MAX_EXTENSION_BYTES => {
                 Ok(Self::Extension(size, length + 1))
             }
             (Self::SizeEnd(0), b'\n') => Ok(Self::Trailer(0, true)),
@@ -166,7 +166,7 @@ impl State {
             (Self::DataEnd, b'\r') => Ok(Self::DataNewline),
             (Self::DataNewline, b'\n') => Ok(Self::Size(0, 0)),
             (Self::Trailer(length, is_empty), b'\r') => Ok(Self::TrailerEnd(length, is_empty)),
-            (Self::Trailer(length, _), _) if is_text && length < MOST_TRAILER_BYTES => {
+            (Self::Trailer(length, _), _) if is_text && length < MAX_TRAILER_BYTES => {
                 Ok(Self::Trailer(length + 1, false))
             }
             (Self::TrailerEnd(_, true), b'\n') => Ok(Self::Over),

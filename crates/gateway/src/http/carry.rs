@@ -33,7 +33,7 @@ use tradewind_stream::traces;
 use tradewind_telemetry::limited;
 
 use super::body::Body;
-use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
+use super::head::{MAX_BYTES, Origin, Request, Response, Scan, Target};
 use super::{HttpError, late, refused, too_long};
 use crate::attempt::{NotOpen, OpenPath, Wanted};
 use crate::service::{GatewayService, Listener};
@@ -116,7 +116,7 @@ pub(crate) async fn read_request(
 ) -> Result<Request, BadRequest> {
     let mut scan = Scan::default();
     let read = |bytes: &[u8]| Request::read(&mut scan, bytes);
-    let reading = read_ahead.read_head(application, &worker.buffer_pool, MOST_BYTES, read);
+    let reading = read_ahead.read_head(application, &worker.buffer_pool, MAX_BYTES, read);
     match timeout(limit, reading).await {
         Ok(Ok(request)) => Ok(request),
         Ok(Err(error)) => {
@@ -207,7 +207,7 @@ impl Client<'_> {
     async fn next_request(&mut self) -> Result<Option<Request>, BadRequest> {
         let Self { application, worker, read_ahead, service, .. } = self;
         if read_ahead.is_empty() {
-            let read = read_ahead.read_more(application, &worker.buffer_pool, MOST_BYTES);
+            let read = read_ahead.read_more(application, &worker.buffer_pool, MAX_BYTES);
             let has_more = tokio::select! {
                 read = read => matches!(read, Ok(1..)),
                 () = sleep(KEPT_OPEN) => false,
@@ -404,7 +404,7 @@ async fn respond(
         let reading = from.read_ahead.read_head(
             from.connection,
             from.io_context.buffer_pool,
-            MOST_BYTES,
+            MAX_BYTES,
             read,
         );
         let response = reading.await.map_err(|error| {

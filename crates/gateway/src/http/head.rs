@@ -13,13 +13,13 @@ use super::body::{Body, Framing};
 use crate::users::Credentials;
 
 /// Length of the longest head. Chosen: Kerberos tickets take 12 kB and more.
-pub(crate) const MOST_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
 /// Most fields of a head. Chosen: far above any that programs send.
-pub(super) const MOST_FIELDS: usize = 200;
+pub(super) const MAX_FIELDS: usize = 200;
 /// Longest word that is accepted as a method, so that other protocols are recognised at once.
-const MOST_METHOD_BYTES: usize = 24;
+const MAX_METHOD_BYTES: usize = 24;
 /// Longest part of a target that is shown in an error.
-const MOST_SHOWN_BYTES: usize = 100;
+const MAX_SHOWN_BYTES: usize = 100;
 /// The default port of a URL.
 const HTTP_PORT: u16 = 80;
 
@@ -159,7 +159,7 @@ impl Fields {
         }
         if codings.next().is_some() || !coding.eq_ignore_ascii_case(b"chunked") {
             let coding = String::from_utf8_lossy(coding);
-            return Err(HttpError::Coding(one_line(&coding, MOST_SHOWN_BYTES)));
+            return Err(HttpError::Coding(one_line(&coding, MAX_SHOWN_BYTES)));
         }
         Ok(Some(Framing::Chunked))
     }
@@ -218,7 +218,7 @@ impl Request {
         let method = begun.split(|byte| *byte == b' ').next().unwrap_or_default();
         let of_methods = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'-';
         let is_half_a_line = method == b"\r";
-        let is_method = method.len() <= MOST_METHOD_BYTES && method.iter().all(of_methods);
+        let is_method = method.len() <= MAX_METHOD_BYTES && method.iter().all(of_methods);
         if !is_method && !is_half_a_line {
             return Err(HttpError::NotHttp);
         }
@@ -228,7 +228,7 @@ impl Request {
     }
 
     fn parse(head: &[u8]) -> Result<Self, HttpError> {
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Request::new(&mut fields);
         let whole = parsed.parse(head).map_err(problem)?;
         let (Some(method), Some(target), Some(version)) =
@@ -306,7 +306,7 @@ impl Origin {
         let refused = || {
             let shown = url.split(['?', '#']).next().unwrap_or_default();
             let shown = shown.rsplit_once('@').map_or(shown, |(_, behind)| behind);
-            HttpError::Target(one_line(shown, MOST_SHOWN_BYTES))
+            HttpError::Target(one_line(shown, MAX_SHOWN_BYTES))
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;
         // User info serves to deceive people, and a fragment is only for the client itself.
@@ -356,7 +356,7 @@ impl Response {
             return Ok(Progress::Incomplete);
         };
         let end = head.end;
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Response::new(&mut fields);
         let whole = parsed.parse(&bytes[head.clone()]).map_err(problem)?;
         let (Some(status), Some(version)) = (parsed.code, parsed.version) else {

@@ -135,7 +135,7 @@ fn ambiguous_heads_are_refused() {
     assert!(matches!(twice, HttpError::Coding(_)));
     let old = "POST http://a.example/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert!(matches!(refusal(old), HttpError::Framing(_)));
-    let many = "A: b\r\n".repeat(MOST_FIELDS + 1);
+    let many = "A: b\r\n".repeat(MAX_FIELDS + 1);
     assert_eq!(get(&many), HttpError::TooManyFields);
 }
 

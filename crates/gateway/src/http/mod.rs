@@ -22,7 +22,7 @@ pub(super) use head::Scan;
 pub(super) use head::{Request, Target};
 
 /// Longest line of an answer. Chosen: two identities and an address fit beside a sentence.
-const MOST_LINE_BYTES: usize = 1000;
+const MAX_LINE_BYTES: usize = 1000;
 
 /// The methods that are served, as listed in the answer to any other.
 const ALLOW: &str = "Allow: CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT\r\n";
@@ -37,7 +37,7 @@ pub(super) fn late() -> Vec<u8> {
 
 /// Returns the answer to a request whose head is too long.
 pub(super) fn too_long() -> Vec<u8> {
-    let line = format!("the head of the request is longer than {} bytes", head::MOST_BYTES);
+    let line = format!("the head of the request is longer than {} bytes", head::MAX_BYTES);
     answer("431 Request Header Fields Too Large", "", &line)
 }
 
@@ -64,7 +64,7 @@ pub(super) enum HttpError {
     #[error("HTTP/1.0 and HTTP/1.1 are served here, no other version")]
     Version,
     /// More fields than any program sends.
-    #[error("more than {} header fields", head::MOST_FIELDS)]
+    #[error("more than {} header fields", head::MAX_FIELDS)]
     TooManyFields,
     /// An invalid field.
     #[error("a header field that makes no sense, or goes on over the next line")]
@@ -121,7 +121,7 @@ pub(super) fn refused(status: Status, line: &str) -> Vec<u8> {
 }
 
 fn answer(status: &str, fields: &str, line: &str) -> Vec<u8> {
-    let line = one_line(line, MOST_LINE_BYTES);
+    let line = one_line(line, MAX_LINE_BYTES);
     let length = line.len() + 1;
     format!(
         "HTTP/1.1 {status}\r\n{fields}Content-Type: text/plain\r\nContent-Length: \

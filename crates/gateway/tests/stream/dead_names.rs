@@ -137,8 +137,8 @@ fn dead_names_of_one_program_delay_no_other() {
 
 #[test]
 fn lookup_limit_is_per_gateway() {
-    const MOST: usize = 32;
-    let dead = dead_names("grants", 2 * MOST + 20);
+    const MAX: usize = 32;
+    let dead = dead_names("grants", 2 * MAX + 20);
     let mut known: Vec<_> = dead.iter().map(|name| (*name, NameReply::Nothing)).collect();
     known.push(("healthy.test", NameReply::Address([127, 0, 0, 1])));
     let names = NameServer::new("grants", &known);
@@ -175,6 +175,6 @@ fn lookup_limit_is_per_gateway() {
     assert_eq!(status(&mut ask(&other, "healthy.test:1")), "HTTP/1.1 502");
     let asked: std::collections::BTreeSet<_> =
         names.questions().into_iter().filter(|name| name.starts_with("grants")).collect();
-    assert!(asked.len() <= MOST, "{} of one gateway", asked.len());
+    assert!(asked.len() <= MAX, "{} of one gateway", asked.len());
     drop(waiting);
 }

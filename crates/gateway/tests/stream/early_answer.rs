@@ -116,7 +116,7 @@ fn early_answer_arrives_over_striped_legs() {
 /// Writes until the path takes no more, resets, and returns the bytes that had arrived at the next
 /// host by then.
 fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
-    let block = content(MOST_SENT);
+    let block = content(MAX_SENT);
     stream.set_nonblocking(true).unwrap();
     let (mut written, mut idle_rounds) = (0, 0);
     while idle_rounds < 20 && written < block.len() {
@@ -146,7 +146,7 @@ fn assert_has(mut stream: TcpStream, sent: &[u8]) {
 }
 
 /// More than all buffers of the path hold.
-const MOST_SENT: usize = 100 << 20;
+const MAX_SENT: usize = 100 << 20;
 
 /// Each side of a session in which every buffer is full resets; the other reads only then.
 #[test]

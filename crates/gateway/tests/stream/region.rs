@@ -5,7 +5,7 @@ use std::io::Write;
 use tradewind_desired::{Inventory, compile};
 use tradewind_grant::Destination;
 use tradewind_model::Leg;
-use tradewind_plan::{Flow, Legs, Place, Plan, PlannedFlow, PlannedRelay};
+use tradewind_plan::{Flow, LegEnd, Legs, Plan, PlannedFlow, PlannedRelay};
 use tradewind_units::{Bytes, Duration, FlowId, Money, RelayId, SiteId};
 
 use crate::support::{
@@ -60,8 +60,8 @@ fn intra_region_plan_is_carried() {
     for (relay, planned) in relays.iter().zip(&plan.relays) {
         inventory.relays.insert(planned.id.clone(), relay.hop(planned.id.as_str()));
     }
-    let site = Place::Site(flow.source.clone());
-    let region = Place::Relay(REGION.parse().unwrap());
+    let site = LegEnd::Site(flow.source.clone());
+    let region = LegEnd::Relay(REGION.parse().unwrap());
     let leg = Leg::new(Duration::from_millis(1)).with_connections(4);
     let legs = Legs::from([((site, region.clone()), leg), ((region.clone(), region), leg)]);
     inventory.leg = gateway_config(tradewind_desired::Route::Direct).leg.dial;

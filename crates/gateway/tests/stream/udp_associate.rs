@@ -162,7 +162,7 @@ fn association_ends_with_its_connection() {
 
 #[test]
 fn association_has_a_bounded_number_of_destinations() {
-    const MOST: usize = 64;
+    const MAX: usize = 64;
     let sockets = Sockets::default();
     let open = Arc::clone(&sockets.0);
     let gateway = gateway(Some(sockets));
@@ -174,13 +174,13 @@ fn association_has_a_bounded_number_of_destinations() {
         assert_eq!(received(&client), datagram);
         gateway.handle.snapshot().udp_flows_evicted
     };
-    let to: Vec<SocketAddr> = (0..MOST + 20).map(|_| echo()).collect();
-    to[..MOST].iter().for_each(|to| assert_eq!(evicted_after(*to), 0));
+    let to: Vec<SocketAddr> = (0..MAX + 20).map(|_| echo()).collect();
+    to[..MAX].iter().for_each(|to| assert_eq!(evicted_after(*to), 0));
     assert_eq!(evicted_after(to[0]), 0);
-    to[MOST..].iter().zip(1..).for_each(|(to, count)| assert_eq!(evicted_after(*to), count));
-    wait_for("the oldest to go", || open.load(SeqCst) == MOST);
+    to[MAX..].iter().zip(1..).for_each(|(to, count)| assert_eq!(evicted_after(*to), count));
+    wait_for("the oldest to go", || open.load(SeqCst) == MAX);
     // Those that were idle longest have gone, and not the first, which was used again.
-    assert_eq!([to[0], to[MOST], to[1]].map(evicted_after), [20, 20, 21]);
+    assert_eq!([to[0], to[MAX], to[1]].map(evicted_after), [20, 20, 21]);
 }
 
 #[test]
@@ -228,8 +228,8 @@ impl AsFd for SlowSocket {
 #[test]
 fn queued_association_bytes_are_bounded() {
     const DATAGRAM: usize = 50_000;
-    const MOST_BYTES: usize = 1 << 20;
-    let (is_open, sent) = (Arc::<AtomicBool>::default(), 2 * MOST_BYTES / DATAGRAM);
+    const MAX_BYTES: usize = 1 << 20;
+    let (is_open, sent) = (Arc::<AtomicBool>::default(), 2 * MAX_BYTES / DATAGRAM);
     let passed = Arc::<AtomicUsize>::default();
     let mut config = gateway_config(Route::Direct);
     config.socks5 = vec![loopback()];
@@ -258,7 +258,7 @@ fn queued_association_bytes_are_bounded() {
         std::iter::from_fn(|| remote.recv(&mut buffer).ok()).any(|length| length == 4)
     });
     let passed = passed.load(SeqCst) / DATAGRAM;
-    assert!((1..=MOST_BYTES / DATAGRAM).contains(&passed), "{passed} of {sent}");
+    assert!((1..=MAX_BYTES / DATAGRAM).contains(&passed), "{passed} of {sent}");
 }
 
 #[test]

@@ -140,7 +140,7 @@ pub(crate) fn grant_token(data: &[u8]) {
         if signed.verify(&[operator().public()]).is_ok() {
             assert_eq!(again, signed, "only the operator signs");
         }
-        let _ = signed.unverified().check_time(NOW);
+        let _ = signed.unverified().check_expiry(NOW);
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = text.parse::<SignedGrant>();

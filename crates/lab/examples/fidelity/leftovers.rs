@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tradewind_lab::privilege::Standing;
-use tradewind_lab::supervisor::{self, Place, Source};
+use tradewind_lab::supervisor::{self, RuntimeDirectory, Source};
 use tradewind_lab::{LabError, LabOptions};
 use tradewind_model::Catalogue;
 use tradewind_wan::Topology;
@@ -34,11 +34,12 @@ pub(crate) fn child_role(arguments: &[String]) -> Option<Result<(), LabError>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &words[..] {
         ["--hold"] => Some(hold()),
-        ["--daemon", directory] => Some(daemon(&Place::at(*directory))),
+        ["--daemon", directory] => Some(daemon(&RuntimeDirectory::at(*directory))),
         ["--exec", directory, program, rest @ ..] => {
             let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
             let program = OsString::from(program);
-            let gone = supervisor::exec(&Place::at(*directory), &host("b"), &program, &rest);
+            let gone =
+                supervisor::exec(&RuntimeDirectory::at(*directory), &host("b"), &program, &rest);
             Some(gone.map(|never| match never {}))
         }
         _ => None,
@@ -58,7 +59,7 @@ fn hold() -> Result<(), LabError> {
     Ok(())
 }
 
-fn daemon(place: &Place) -> Result<(), LabError> {
+fn daemon(place: &RuntimeDirectory) -> Result<(), LabError> {
     let topology = Topology::parse(TOPOLOGY, &Catalogue::builtin()).expect("it is right");
     let source = Source { file: "two sites".to_owned(), standing: Standing::Privileged };
     supervisor::serve(place, &topology, &source, &LabOptions::default())
@@ -174,8 +175,8 @@ impl Scratch {
         Self(path)
     }
 
-    fn place(&self) -> Place {
-        Place::at(&self.0)
+    fn place(&self) -> RuntimeDirectory {
+        RuntimeDirectory::at(&self.0)
     }
 
     fn name(&self) -> String {

@@ -17,7 +17,7 @@ use tradewind_net::{descriptor, pidns, stand_in, userns};
 use tradewind_units::{Duration, HostId};
 
 use super::message::{Answer, Question, Status, hear, send_message, set_timeouts};
-use super::place::Place;
+use super::place::RuntimeDirectory;
 use super::server::KEEP;
 use crate::error::LabError;
 
@@ -39,7 +39,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// When a lab is up already, or when the process ends instead of coming up; the error then carries
 /// its last line.
-pub fn up(place: &Place, daemon: Command) -> Result<Status, LabError> {
+pub fn up(place: &RuntimeDirectory, daemon: Command) -> Result<Status, LabError> {
     let mut lab = hold(place, daemon)?;
     if let Some((_, mut starter)) = lab.held.take() {
         // From here on the process outlives this one. If it is gone, the next request reports that.
@@ -85,7 +85,7 @@ impl Drop for HeldLab {
 ///
 /// # Errors
 /// As [`up`].
-pub fn hold(place: &Place, mut daemon: Command) -> Result<HeldLab, LabError> {
+pub fn hold(place: &RuntimeDirectory, mut daemon: Command) -> Result<HeldLab, LabError> {
     place.prepare()?;
     let log = claim(place)?;
     place.sweep();
@@ -118,7 +118,7 @@ pub fn hold(place: &Place, mut daemon: Command) -> Result<HeldLab, LabError> {
 
 /// Opens the log and locks it. The lab's process inherits this open file and so holds the lock
 /// until it ends: of several that want the directory, exactly one gets it.
-fn claim(place: &Place) -> Result<File, LabError> {
+fn claim(place: &RuntimeDirectory) -> Result<File, LabError> {
     let path = place.log_file();
     let at_log = |source| LabError::File { path: path.clone(), source };
     let opened =
@@ -153,7 +153,7 @@ fn claim(place: &Place) -> Result<File, LabError> {
 ///
 /// # Errors
 /// When no lab is up.
-pub fn status(place: &Place) -> Result<Status, LabError> {
+pub fn status(place: &RuntimeDirectory) -> Result<Status, LabError> {
     match ask(place, &Question::Status)?.0 {
         Answer::Status(status) => Ok(*status),
         other => Err(unexpected(other)),
@@ -165,7 +165,7 @@ pub fn status(place: &Place) -> Result<Status, LabError> {
 ///
 /// # Errors
 /// When no lab is up, or when it refuses the change.
-pub fn set(place: &Place, pair: &str, settings: &[String]) -> Result<(), LabError> {
+pub fn set(place: &RuntimeDirectory, pair: &str, settings: &[String]) -> Result<(), LabError> {
     let question = Question::Set { pair: pair.to_owned(), settings: settings.to_vec() };
     done(ask(place, &question)?.0)
 }
@@ -174,7 +174,7 @@ pub fn set(place: &Place, pair: &str, settings: &[String]) -> Result<(), LabErro
 ///
 /// # Errors
 /// When no lab is up.
-pub fn down(place: &Place) -> Result<(), LabError> {
+pub fn down(place: &RuntimeDirectory) -> Result<(), LabError> {
     done(ask_within(place, &Question::Down, TO_END)?.0)
 }
 
@@ -183,7 +183,7 @@ pub fn down(place: &Place) -> Result<(), LabError> {
 ///
 /// # Errors
 /// When no lab is up, it has no such host, or the port is in use there.
-pub fn listen(place: &Place, host: &HostId, port: u16) -> Result<TcpListener, LabError> {
+pub fn listen(place: &RuntimeDirectory, host: &HostId, port: u16) -> Result<TcpListener, LabError> {
     let (answer, stream) = ask(place, &Question::Listen { host: host.clone(), port })?;
     done(answer)?;
     let received = descriptor::receive(&stream)?;
@@ -200,7 +200,7 @@ pub fn listen(place: &Place, host: &HostId, port: u16) -> Result<TcpListener, La
 /// When no lab is up, it has no such host, or the program cannot be started. Otherwise it does not
 /// return.
 pub fn exec(
-    place: &Place,
+    place: &RuntimeDirectory,
     host: &HostId,
     program: &OsString,
     arguments: &[OsString],
@@ -221,12 +221,12 @@ pub fn exec(
     stand_in::stand_for(command).map_err(|source| LabError::File { path: program.into(), source })
 }
 
-fn ask(place: &Place, question: &Question) -> Result<(Answer, UnixStream), LabError> {
+fn ask(place: &RuntimeDirectory, question: &Question) -> Result<(Answer, UnixStream), LabError> {
     ask_within(place, question, TO_ANSWER)
 }
 
 fn ask_within(
-    place: &Place,
+    place: &RuntimeDirectory,
     question: &Question,
     timeout: Duration,
 ) -> Result<(Answer, UnixStream), LabError> {
@@ -273,12 +273,12 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A directory of one test, removed when dropped.
-    struct TestPlace(Place);
+    struct TestPlace(RuntimeDirectory);
 
     impl TestPlace {
         fn new(name: &str) -> Self {
             let name = format!("tradewind-client-{name}-{}", std::process::id());
-            let place = Place::at(std::env::temp_dir().join(name));
+            let place = RuntimeDirectory::at(std::env::temp_dir().join(name));
             place.prepare().unwrap();
             Self(place)
         }

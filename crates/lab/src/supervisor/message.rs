@@ -13,7 +13,7 @@ use crate::privilege::Standing;
 use crate::validity::ValidityRecord;
 
 /// Longest line. Chosen: the status of a lab with a thousand links.
-const LONGEST_LINE: u64 = 4 << 20;
+const MAX_LINE: u64 = 4 << 20;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ pub(crate) fn send_message(
 pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabError> {
     let mut line = Vec::new();
     // A larger buffer would consume bytes behind the line.
-    let mut reader = BufReader::with_capacity(1, stream.take(LONGEST_LINE));
+    let mut reader = BufReader::with_capacity(1, stream.take(MAX_LINE));
     let read = reader.read_until(b'\n', &mut line);
     let count = read.map_err(interrupted)?;
     if count == 0 {

@@ -18,18 +18,18 @@ const RUNTIME_DIR: &str = "TRADEWIND_RUNTIME_DIR";
 const OTHER_PLACE: &str = "TRADEWIND_RUNTIME_DIR names another directory";
 
 /// Longest path of a Unix socket: `sun_path` less its final zero (unix(7)).
-const LONGEST_SOCKET_PATH: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 /// Bits of a directory's mode that let its group or all others write.
 const WRITABLE_FOR_OTHERS: u32 = 0o022;
 
 /// The directory that holds the lab's socket, state file and log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RuntimeDirectory {
     directory: PathBuf,
 }
 
-impl Place {
+impl RuntimeDirectory {
     /// Returns the calling user's directory: `$TRADEWIND_RUNTIME_DIR` if it is set, else
     /// `/run/tradewind` for root, else `$XDG_RUNTIME_DIR/tradewind`, else a directory of the user's
     /// own under `/tmp`. Must be called before entering a user namespace, in which everybody is
@@ -93,9 +93,9 @@ impl Place {
     pub(crate) fn check(&self) -> Result<(), LabError> {
         let socket = self.socket();
         let length = socket.as_os_str().len();
-        if length > LONGEST_SOCKET_PATH {
+        if length > MAX_SOCKET_PATH {
             let what = format!(
-                "{length} bytes, and a socket's path has at most {LONGEST_SOCKET_PATH}: \
+                "{length} bytes, and a socket's path has at most {MAX_SOCKET_PATH}: \
                  {OTHER_PLACE}"
             );
             let source = io::Error::new(ErrorKind::InvalidInput, what);
@@ -148,7 +148,7 @@ mod tests {
         let place = |user, set: &[(&str, &str)]| {
             let variable = |name: &str| set.iter().find(|(key, _)| *key == name);
             let value = |name| variable(name).map(|(_, value)| OsString::from(value));
-            Place::of(user, value).directory.display().to_string()
+            RuntimeDirectory::of(user, value).directory.display().to_string()
         };
         let chosen = ("TRADEWIND_RUNTIME_DIR", "/tmp/mine");
         let offered = ("XDG_RUNTIME_DIR", "/run/user/7");
@@ -163,10 +163,10 @@ mod tests {
     fn path_that_is_no_directory_is_refused_by_name() {
         let file = std::env::temp_dir().join(format!("tradewind-place-{}", std::process::id()));
         fs::write(&file, "").unwrap();
-        let error = Place::at(&file).check().unwrap_err().to_string();
+        let error = RuntimeDirectory::at(&file).check().unwrap_err().to_string();
         fs::remove_file(&file).unwrap();
         assert!(error.contains("tradewind-place-") && error.contains("not a directory"), "{error}");
-        assert!(Place::at("/nonexistent/place").check().is_ok());
+        assert!(RuntimeDirectory::at("/nonexistent/place").check().is_ok());
     }
 
     #[test]
@@ -175,14 +175,14 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let opened = |mode| {
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
-            Place::at(&directory).check().map_err(|error| error.to_string())
+            RuntimeDirectory::at(&directory).check().map_err(|error| error.to_string())
         };
         let (own, open) = (opened(0o755), opened(0o1777));
         fs::remove_dir(&directory).unwrap();
         assert_eq!(own, Ok(()));
         // `/` is root's, or nobody's in a user namespace.
-        let others = Place::at("/").check().map_err(|error| error.to_string());
-        let long = Place::at(format!("/tmp/{}", "x".repeat(200))).check();
+        let others = RuntimeDirectory::at("/").check().map_err(|error| error.to_string());
+        let long = RuntimeDirectory::at(format!("/tmp/{}", "x".repeat(200))).check();
         let long = long.map_err(|error| error.to_string());
         assert!(others.is_ok() || others.as_ref().is_err_and(|line| line.contains(OTHER_PLACE)));
         for (line, says) in [(open, "others may write there (mode 1777)"), (long, "at most 107")] {

@@ -16,7 +16,7 @@ use tradewind_wan::{LinkCounters, PairChange, Topology};
 use super::message::{
     Answer, HostStatus, LinkStatus, Question, Status, hear, send_message, set_timeouts,
 };
-use super::place::Place;
+use super::place::RuntimeDirectory;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::options::LabOptions;
@@ -48,7 +48,7 @@ pub struct Source {
 /// # Errors
 /// When the lab cannot start, or another one is up.
 pub fn serve(
-    place: &Place,
+    place: &RuntimeDirectory,
     topology: &Topology,
     source: &Source,
     options: &LabOptions,
@@ -61,7 +61,7 @@ pub fn serve(
 }
 
 fn hold(
-    place: &Place,
+    place: &RuntimeDirectory,
     topology: &Topology,
     source: &Source,
     options: &LabOptions,
@@ -99,7 +99,7 @@ fn tell(mut to: impl Write, line: impl std::fmt::Display) {
 }
 
 /// The directory while this process holds it; its files are removed when this is dropped.
-struct Swept<'a>(&'a Place);
+struct Swept<'a>(&'a RuntimeDirectory);
 
 impl Drop for Swept<'_> {
     fn drop(&mut self) {
@@ -114,7 +114,7 @@ struct Server<'a> {
     programs: PidNamespace,
     source: &'a Source,
     started: Instant,
-    place: &'a Place,
+    place: &'a RuntimeDirectory,
 }
 
 impl Server<'_> {

@@ -26,7 +26,7 @@ pub const STARTER: &str = "TRADEWIND_STARTER";
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Most connections that are accepted in one look. Chosen: far more than a host has processes.
-const MOST_ACCEPTED: usize = 16;
+const MAX_ACCEPTED: usize = 16;
 
 /// Asks the starter of this process for a successor at the other end of `there`. Returns the
 /// successor's number; `None` without a starter, or if it does not start one.
@@ -75,7 +75,7 @@ impl Starter {
     pub fn requests(&mut self, may_ask: impl Fn(u32) -> bool) -> Vec<Request> {
         // A process whose connection fails starts its successor itself.
         let accepted = std::iter::from_fn(|| self.listener.accept().ok());
-        for (stream, _) in accepted.take(MOST_ACCEPTED) {
+        for (stream, _) in accepted.take(MAX_ACCEPTED) {
             let Ok(peer) = getsockopt(&stream, sockopt::PeerCredentials) else { continue };
             let process = peer.pid().cast_unsigned();
             if self.waiting.iter().all(|(other, _)| *other != process) {

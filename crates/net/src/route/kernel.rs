@@ -24,7 +24,7 @@ use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
 
 /// Segments of the largest window.
-const MOST_SEGMENTS: u32 = 1 << 20;
+const MAX_SEGMENTS: u32 = 1 << 20;
 
 /// The mark that identifies the routes of one purpose.
 #[derive(Debug, Clone, Copy)]
@@ -338,7 +338,7 @@ pub(crate) struct OwnWindows {
 impl OwnWindows {
     pub(crate) fn of(route: &RouteMessage) -> Self {
         // A number beyond every window counts as the largest one.
-        let segments = |count: u32| Segments::new(count.min(MOST_SEGMENTS)).ok();
+        let segments = |count: u32| Segments::new(count.min(MAX_SEGMENTS)).ok();
         let mut own = Self::default();
         for metric in metrics_of(route) {
             match metric {

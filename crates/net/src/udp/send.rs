@@ -16,9 +16,9 @@ use super::control::{self, ControlBuffer};
 use super::train::{Buffer, Train, buffers};
 
 /// Most datagrams of a super-packet. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
-const MOST_SEGMENTS: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 /// Most bytes of a super-packet: those of an IPv4 packet, less its headers and some options.
-const MOST_BYTES: usize = 65_535 - 8 - 60;
+const MAX_BYTES: usize = 65_535 - 8 - 60;
 /// Number of hash slots for the newest group of a next hop.
 const PLACES: usize = 256;
 /// An empty slot.
@@ -104,7 +104,7 @@ impl SendBatch {
     /// the batch must be flushed first, or the datagram is too long.
     pub fn push(&mut self, to: impl Into<Target>, length: usize) -> Option<&mut [u8]> {
         let to = to.into();
-        if length > MOST_BYTES {
+        if length > MAX_BYTES {
             return None;
         }
         let place = place_of(to);
@@ -156,7 +156,7 @@ impl SendBatch {
     pub fn take(&mut self, to: impl Into<Target>, train: &mut Train<'_>) -> bool {
         let to = to.into();
         let (count, length, segment) = (train.count(), train.length, train.segment);
-        if length == 0 || count > MOST_SEGMENTS || length > MOST_BYTES {
+        if length == 0 || count > MAX_SEGMENTS || length > MAX_BYTES {
             return false;
         }
         let (segment, place) = (segment.min(length), place_of(to));
@@ -373,16 +373,16 @@ impl Group {
         self.to == to
             && !self.is_closed
             && (1..=self.segment).contains(&length)
-            && self.count < MOST_SEGMENTS
-            && self.bytes + length <= MOST_BYTES
+            && self.count < MAX_SEGMENTS
+            && self.bytes + length <= MAX_BYTES
     }
 
     /// Returns whether the group takes a train of datagrams of `segment` bytes.
     fn takes_train(&self, to: Target, segment: usize, (count, bytes): (usize, usize)) -> bool {
         self.takes(to, segment)
             && segment == self.segment
-            && self.count + count <= MOST_SEGMENTS
-            && self.bytes + bytes <= MOST_BYTES
+            && self.count + count <= MAX_SEGMENTS
+            && self.bytes + bytes <= MAX_BYTES
     }
 }
 

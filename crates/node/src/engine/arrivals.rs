@@ -5,7 +5,7 @@ use tradewind_config::packet::Chosen;
 use tradewind_packet::event::{Arrival, Event};
 use tradewind_packet::fragment::{Joined, Piece};
 use tradewind_packet::id::{FlowNumber, PacketId};
-use tradewind_packet::label::Along;
+use tradewind_packet::label::LabelEntry;
 use tradewind_packet::message::{Carriage, Message};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::RelayUsage;
@@ -13,7 +13,7 @@ use tradewind_units::Duration;
 
 use super::Engine;
 use super::accounting::Role;
-use super::ends::{Carrier, Choice};
+use super::endpoints::{Carrier, Choice};
 use super::long::DEFAULT_WAIT;
 use super::paths::Paths;
 use super::reports::Reporter;
@@ -32,10 +32,10 @@ impl Engine {
         let AskedFor { label, flow, service, .. } = order;
         let Self { context, forwarding, remotes, services, serving, neighbours, .. } = self;
         match forwarding.labels.along(now.steady, from, label) {
-            Some(Along { place, next: Some(next) }) => {
+            Some(LabelEntry { place, next: Some(next) }) => {
                 serving.serve((context, forwarding), now, (from, order), (place, next));
             }
-            Some(Along { place, next: None }) => {
+            Some(LabelEntry { place, next: None }) => {
                 let around = (&mut Paths { context, forwarding, remotes }, &neighbours.legs);
                 services.served_to_here(around, now, (label, flow, service), place);
             }
@@ -52,11 +52,11 @@ impl Engine {
         (flow, is_egress, bytes, nano_usd): (FlowNumber, bool, u64, u64),
     ) {
         match self.forwarding.labels.along(now.steady, from, label) {
-            Some(Along { next: Some((next, label)), .. }) => {
+            Some(LabelEntry { next: Some((next, label)), .. }) => {
                 self.context
                     .send_message(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
             }
-            Some(Along { next: None, .. }) => {
+            Some(LabelEntry { next: None, .. }) => {
                 let role = if is_egress { Role::Egress } else { Role::Ingress };
                 let bill = (role, RelayUsage { bytes, nano_usd });
                 let relay = (from, self.context.sessions.identity_of(from));

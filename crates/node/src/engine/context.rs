@@ -25,7 +25,7 @@ use crate::shared::Shared;
 
 /// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a
 /// label.
-const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
+const MAX_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 /// Age above which a relay forwards packets no more, because it has stood still. Chosen: as long as
 /// relays cache packets for receivers that miss them; relays do not know the packets' budgets.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
@@ -202,7 +202,7 @@ impl Context {
         sealed.clear();
         sealed.resize(HEADER_BYTES, 0);
         write(sealed);
-        if sealed.len() > MOST_MESSAGE {
+        if sealed.len() > MAX_MESSAGE {
             return false;
         }
         sealed.resize(sealed.len() + TAG_BYTES, 0);

@@ -30,7 +30,7 @@ pub(super) use upkeep::Ids;
 
 /// Most conversations of one worker in either direction, each with a socket at the remote end. One
 /// more evicts another (`eviction`). Chosen.
-pub(super) const MOST: usize = 1024;
+pub(super) const MAX: usize = 1024;
 /// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
 /// Chosen: as long as NATs keep the state of UDP with replies.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
@@ -229,8 +229,8 @@ pub(super) enum Delivery {
 impl Conversations {
     pub(super) fn new() -> Self {
         Self {
-            outbound: Table::new(MOST),
-            inbound: Table::new(MOST),
+            outbound: Table::new(MAX),
+            inbound: Table::new(MAX),
             inbound_ids: BTreeMap::new(),
             unflushed: Vec::new(),
             released: Released::default(),
@@ -560,7 +560,7 @@ impl Conversations {
     /// begins here. The caller updates its route once the new one exists, which may have the same
     /// destination.
     pub(super) fn evict_outbound(&mut self, counts: &Counts) -> Option<(u32, Outbound)> {
-        if self.outbound.len() < MOST {
+        if self.outbound.len() < MAX {
             return None;
         }
         let all = self.outbound.ids().zip(self.outbound.values());

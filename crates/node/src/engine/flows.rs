@@ -20,7 +20,7 @@ use crate::mailbox::{Command, Mailbox, MailboxGuard, Outgoing};
 use crate::record::Outcome;
 
 /// Most flows of one worker. Chosen: as many as conversations, of which each is one.
-const MOST: usize = super::conversations::MOST;
+const MAX: usize = super::conversations::MAX;
 /// The only source of a flow.
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -59,7 +59,7 @@ impl Engine {
         held: MailboxGuard,
     ) {
         let mailbox = Arc::clone(&held.0);
-        if self.flows.len() == MOST {
+        if self.flows.len() == MAX {
             drop(held);
             return mailbox.end("its node has no room for another flow");
         }

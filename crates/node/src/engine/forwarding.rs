@@ -10,7 +10,7 @@ use tradewind_grant::{
     Verifier,
 };
 use tradewind_net::udp::Train;
-use tradewind_packet::label::{Along, Answered, Labels, Place};
+use tradewind_packet::label::{Answered, LabelEntry, Labels, PathPosition};
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, Refusal};
 use tradewind_packet::session::{Now, OVERHEAD, PASSED_BYTES, PeerId, is_initiation};
 use tradewind_telemetry::limited;
@@ -25,34 +25,34 @@ use crate::counts::add;
 
 /// Signatures and Diffie-Hellman steps a second that gateways may cause over paths; each gets its
 /// share. Chosen: at some 150 us each a sixth of a core, as for handshakes with a cookie.
-const DEAR_A_SECOND: usize = 1000;
+const MAX_EXPENSIVE_PER_SECOND: usize = 1000;
 
 /// The authorization of a path: checked again when the rules change.
 #[derive(Debug)]
-pub(super) struct Basis {
+pub(super) struct PathAuthorization {
     verified: VerifiedGrant,
-    leads: Leads,
+    leads: NextHop,
 }
 
 /// The next step of a path from here.
 #[derive(Debug, Clone, Copy)]
-enum Leads {
+enum NextHop {
     /// To a next hop.
     On(SocketAddr),
     /// To this node, for this destination.
     Here(SocketAddr),
 }
 
-impl Basis {
-    fn of(header: &OpenHeader, leads: Leads) -> Self {
+impl PathAuthorization {
+    fn of(header: &OpenHeader, leads: NextHop) -> Self {
         Self { verified: header.verified_grant(), leads }
     }
 
     fn is_allowed(&self, access: &Access, trust: &Trust) -> bool {
         let grant = Some(&*self.verified.grant);
         let leads = match self.leads {
-            Leads::On(address) => access.allows(None, Target::NextHop(address)),
-            Leads::Here(to) => access.allows_inside(grant, Target::Address(to)),
+            NextHop::On(address) => access.allows(None, Target::NextHop(address)),
+            NextHop::Here(to) => access.allows_inside(grant, Target::Address(to)),
         };
         trust.check(&self.verified).is_ok() && leads.is_ok()
     }
@@ -69,7 +69,7 @@ pub(super) enum Passed {
 
 /// All paths.
 pub(super) struct Forwarding {
-    pub(super) labels: Labels<Basis>,
+    pub(super) labels: Labels<PathAuthorization>,
     verifier: Verifier,
     /// Rate limit of signatures and Diffie-Hellman steps that a gateway or its neighbour causes.
     dear: SharedRate<PublicIdentity>,
@@ -78,7 +78,7 @@ pub(super) struct Forwarding {
 
 impl Forwarding {
     pub(super) fn new(verifier: Verifier) -> Self {
-        let dear = SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1));
+        let dear = SharedRate::new(MAX_EXPENSIVE_PER_SECOND, Duration::from_secs(1));
         let (labels, refused) = (Labels::default(), RefusedOpenings::default());
         Self { labels, verifier, dear, refused }
     }
@@ -97,11 +97,11 @@ impl Forwarding {
         body: &[u8],
     ) -> Passed {
         match self.labels.along(now.steady, from, label) {
-            Some(Along { next: None, .. }) => return Passed::AtEnd,
-            Some(Along { next: Some(_), .. }) if context.has_waited_long() => {
+            Some(LabelEntry { next: None, .. }) => return Passed::AtEnd,
+            Some(LabelEntry { next: Some(_), .. }) if context.has_waited_long() => {
                 add(&context.counts.stale, 1);
             }
-            Some(Along { next: Some(next), .. }) => self.pass_on(context, label, next, body),
+            Some(LabelEntry { next: Some(next), .. }) => self.pass_on(context, label, next, body),
             None => add(&context.counts.dropped, 1),
         }
         Passed::Done
@@ -118,11 +118,11 @@ impl Forwarding {
         let segment = train.segment();
         let count = part.len().div_ceil(segment);
         match self.labels.along(now.steady, from, label) {
-            Some(Along { next: None, .. }) => return Passed::AtEnd,
-            Some(Along { next: Some(_), .. }) if context.has_waited_long() => {
+            Some(LabelEntry { next: None, .. }) => return Passed::AtEnd,
+            Some(LabelEntry { next: Some(_), .. }) if context.has_waited_long() => {
                 add(&context.counts.stale, count as u64);
             }
-            Some(Along { next: Some((peer, next)), .. })
+            Some(LabelEntry { next: Some((peer, next)), .. })
                 if context.config.leg_seal == LegSeal::Headers =>
             {
                 let bodies = part.len() - count * PASSED_BYTES;
@@ -130,7 +130,7 @@ impl Forwarding {
                     self.note_passed(context, label, (count, bodies));
                 }
             }
-            Some(Along { next: Some(next), .. }) => {
+            Some(LabelEntry { next: Some(next), .. }) => {
                 for datagram in train.bytes()[part].chunks_mut(segment) {
                     self.pass_on(context, label, next, &datagram[PASSED_BYTES..]);
                 }
@@ -228,7 +228,7 @@ impl Forwarding {
         if header.neighbour() != neighbour {
             return Err(Objection::new(Refusal::Other, "another neighbour's path"));
         }
-        let place = Place {
+        let place = PathPosition {
             gateway: header.grant.gateway,
             is_first: header.hop == 0,
             is_last: header.hop + 2 == header.route.hops().len(),
@@ -250,14 +250,14 @@ impl Forwarding {
         context: &mut Context,
         now: Timestamp,
         asker: (PeerId, u32),
-        (place, header): (Place, &OpenHeader),
+        (place, header): (PathPosition, &OpenHeader),
     ) -> Result<(), Objection> {
         let Destination::Address(to) = header.destination else {
             return Err(Objection::new(Refusal::Other, "packets go to addresses, not names"));
         };
         // For a range this is the first address, and nothing is delivered yet.
         context.access.allows_inside(Some(&header.grant), Target::Address(to))?;
-        let basis = Basis::of(header, Leads::Here(to));
+        let basis = PathAuthorization::of(header, NextHop::Here(to));
         let mine = self.labels.end_here(now, asker, (place, basis)).ok_or_else(no_label)?;
         self.answer(context, asker, mine);
         Ok(())
@@ -270,7 +270,7 @@ impl Forwarding {
         legs: &mut Legs,
         now: Now,
         asker: (PeerId, u32),
-        (place, header, next): (Place, &OpenHeader, Hop),
+        (place, header, next): (PathPosition, &OpenHeader, Hop),
     ) -> Result<(), Objection> {
         let checked = context.access.allows(None, Target::NextHop(next.address));
         checked.map_err(|error| Objection::to_next_hop(&error))?;
@@ -279,7 +279,7 @@ impl Forwarding {
         let sealed = sealed.ok_or_else(objection(Refusal::Other, "no next hop"))?;
         let leg = legs.leg_for(context, now, (sealed.from, next), place.gateway);
         let peer = leg.ok_or_else(objection(Refusal::Full, "there are too many next hops"))?;
-        let basis = Basis::of(header, Leads::On(next.address));
+        let basis = PathAuthorization::of(header, NextHop::On(next.address));
         let there = (peer, sealed.bytes);
         let mine = self.labels.lead_on(now.steady, asker, (place, basis), there);
         let mine = mine.ok_or_else(no_label)?;

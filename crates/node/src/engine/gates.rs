@@ -6,19 +6,19 @@ use std::sync::Arc;
 use tradewind_packet::session::Now;
 
 use super::conversations::{Conversations, Inbound};
-use super::ends::Ends;
+use super::endpoints::FlowEndpoints;
 use super::local::Local;
 use super::mtu::NUMBER_BYTES;
 use super::remotes::{DatagramPaths, Remotes};
 use super::routes::{Route, Routes};
 use super::tunnel::{TunnelEnd, TunnelLocal, takes_ipv6};
-use crate::interceptor::{Gate, LEAST_IPV6_MTU};
+use crate::interceptor::{Gate, MIN_IPV6_MTU};
 
 /// The parts that open and close gates, borrowed for one call.
 pub(super) struct Gates<'a> {
     pub(super) routes: &'a Routes,
     pub(super) remotes: &'a Remotes,
-    pub(super) ends: &'a Ends,
+    pub(super) ends: &'a FlowEndpoints,
     pub(super) conversations: &'a Conversations,
     /// The device to which others' whole packets are delivered.
     pub(super) tunnel: Option<&'a TunnelEnd>,
@@ -85,8 +85,7 @@ impl<'a> Gates<'a> {
             remote_of(inbound)?.packet_mtu(service, is_ipv6)
         };
         // Until the paths' MTUs are known, one that nearly all paths take.
-        let mtu =
-            self.conversations.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
+        let mtu = self.conversations.tunnelled().filter_map(longest).min().unwrap_or(MIN_IPV6_MTU);
         tunnel.gate.set_mtu(tunnel.most().map_or(mtu, |most| most.min(mtu)));
         for (at, rule) in tunnel.sources().iter().enumerate() {
             let is_there = |inbound: &Inbound| {

@@ -15,7 +15,7 @@ use tradewind_packet::sender::Copies;
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::Duration;
 
-use super::ends::{Carrier, Choice};
+use super::endpoints::{Carrier, Choice};
 use super::groups::Group;
 use super::intercepted::InterceptedLocal;
 use super::local::Local;

@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_millis(100);
 const WORTH: Duration = Duration::from_secs(2);
 /// Most marks that a conversation may be owed. Chosen: the losses of an outage say no more than
 /// these.
-const MOST_OF_ONE: usize = 64;
+const MAX_OF_ONE: usize = 64;
 
 /// A conversation, by its remote endpoint.
 type Key = (PeerId, u32);
@@ -31,7 +31,7 @@ impl Marks {
     /// Adds a mark for a recovered packet.
     pub(super) fn owe(&mut self, now: Timestamp, key: Key, packet: PacketId) {
         let owed = self.0.entry(key).or_default();
-        if owed.len() < MOST_OF_ONE {
+        if owed.len() < MAX_OF_ONE {
             owed.push_back((packet, now));
         }
     }

@@ -30,7 +30,7 @@ mod applications;
 mod arrivals;
 mod context;
 mod conversations;
-mod ends;
+mod endpoints;
 mod flows;
 mod forwarding;
 mod gates;
@@ -102,7 +102,7 @@ use rules::Rules;
 use services::Services;
 use serving::{AskedFor, Serving};
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
-pub(crate) use tunnel::MOST_PACKET;
+pub(crate) use tunnel::MAX_PACKET;
 use tunnel::TunnelEnd;
 
 /// Interval of pings to a neighbour. Chosen: three are lost within the second in which a dead relay

@@ -11,7 +11,7 @@ use tradewind_units::Timestamp;
 
 use super::context::Context;
 use super::conversations::{Inbound, Outbound};
-use super::ends::{FlowsOfEnd, name};
+use super::endpoints::{FlowsOfEnd, name};
 use super::local::Local;
 use super::reports::Reporter;
 use crate::record::{ConversationRecord, EndedBy, Outcome};

@@ -21,7 +21,7 @@ use crate::status::RefusalStatus;
 /// which by itself would be refused as a replay. Chosen: longer than neighbours repeat it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3);
 /// Most refused openings that are remembered. Chosen: of many gateways, each once a second.
-const MOST_REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 /// Time for which a refusal is shown that is not repeated. Chosen: openings are repeated each
 /// second, conversations while they go on.
 const SHOWN_FOR: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ impl RefusedOpenings {
     }
 
     pub(super) fn remember(&mut self, now: Now, asked: (PeerId, u32), reason: Refusal) {
-        if self.0.len() >= MOST_REMEMBERED {
+        if self.0.len() >= MAX_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back((now.steady, asked, reason));

@@ -18,7 +18,7 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::access::Access;
 use super::context::Context;
-use super::conversations::{IDLE, MOST};
+use super::conversations::{IDLE, MAX};
 use super::identities;
 use super::local::{Local, any_like};
 use super::neighbours::{MemberTable, Neighbours};
@@ -33,7 +33,7 @@ use crate::status::{Direction, FlowStatus};
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Most bytes of one path that wait before their relay has them. Chosen: a relay's storage for a
 /// sender.
-const MOST_WAITING: Bytes = Bytes::new(32_000_000);
+const MAX_WAITING: Bytes = Bytes::new(32_000_000);
 
 /// One worker's part in rendezvous.
 pub(crate) struct Rendezvous {
@@ -140,7 +140,7 @@ impl Sender {
         let own = (config.identity.clone(), config.grant.as_ref()?.as_bytes());
         let sealer = Sealer::new(own, to, deposits.to, entropy::bytes().ok()?);
         let stream = u64::from_be_bytes(entropy::bytes().ok()?);
-        let limits = DepositorConfig { keep: deposits.keep, bytes: MOST_WAITING };
+        let limits = DepositorConfig { keep: deposits.keep, bytes: MAX_WAITING };
         let (depositor, counted) = (Depositor::new(to, limits, stream), DepositCounts::default());
         Some(Self { to, sealer, depositor, counted })
     }
@@ -161,7 +161,7 @@ fn judge(
     let verified = signed.into_verified(trust.operators()).ok()?;
     trust.check(&verified).ok()?;
     let grant = &verified.grant;
-    grant.check_time(unix).ok()?;
+    grant.check_expiry(unix).ok()?;
     access.allows(Some(grant), Target::Address(head.to)).ok()?;
     Some(grant.expires)
 }
@@ -408,7 +408,7 @@ fn end_of(
     flow: FlowNumber,
     (to, mark): (SocketAddr, Option<u32>),
 ) -> Option<&mut Local> {
-    if !ends.contains_key(&flow) && ends.len() < MOST {
+    if !ends.contains_key(&flow) && ends.len() < MAX {
         let end = End { local: Local::bind(any_like(to), false, mark).ok()?, used: now.steady };
         ends.insert(flow, end);
     }

@@ -8,7 +8,7 @@ use tradewind_packet::session::Now;
 
 use super::context::Context;
 use super::conversations::Inbound;
-use super::ends::{Ends, name};
+use super::endpoints::{FlowEndpoints, name};
 use super::forwarding::Forwarding;
 use super::local::Local;
 use super::remotes::Remotes;
@@ -21,7 +21,7 @@ pub(super) struct Reporter<'a> {
     pub(super) forwarding: &'a Forwarding,
     pub(super) remotes: &'a Remotes,
     pub(super) routes: &'a Routes,
-    pub(super) ends: &'a Ends,
+    pub(super) ends: &'a FlowEndpoints,
 }
 
 impl Reporter<'_> {

@@ -17,7 +17,7 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::accounting::Role;
 use super::context::Context;
-use super::ends::{Carrier, Choice, Selection};
+use super::endpoints::{Carrier, Choice, Selection};
 use super::forwarding::Forwarding;
 use super::groups::Group;
 use super::local::Local;
@@ -27,7 +27,7 @@ use super::remotes::Remotes;
 
 /// Most routes of one worker. Chosen: those of any configuration, and as many flows as there may be
 /// conversations.
-const MOST: usize = 1 << 14;
+const MAX: usize = 1 << 14;
 /// Interval of the tries to open an overlay path. Chosen: the opening and the first ping take two
 /// round trips, and a path has to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ pub(crate) struct Routes {
 
 impl Routes {
     pub(super) fn new(sealer: Option<Sealer>) -> Self {
-        Self { table: Table::new(MOST), heads: BTreeMap::new(), sealer, salt: 0 }
+        Self { table: Table::new(MAX), heads: BTreeMap::new(), sealer, salt: 0 }
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<&Route> {

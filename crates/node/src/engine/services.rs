@@ -19,7 +19,7 @@ use tradewind_packet::session::{Link, Now, Opened, PeerId, Sessions};
 use tradewind_units::Timestamp;
 
 use super::context::Context;
-use super::ends::Ends;
+use super::endpoints::FlowEndpoints;
 use super::groups::Joined;
 use crate::config::NodeConfig;
 
@@ -30,7 +30,7 @@ const BACK: Link = Link::Overlay(u32::MAX);
 pub(super) struct Services {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    pub(super) ends: Ends,
+    pub(super) ends: FlowEndpoints,
     /// Incoming flows of groups.
     pub(super) joined: BTreeMap<FlowNumber, Joined>,
     /// Packets that wait for others before them.
@@ -43,7 +43,7 @@ type InboundIds = BTreeMap<(PeerId, u32), u32>;
 /// The check whether a payload is what the flow's sender sealed as that packet; it keeps no state.
 struct Seal<'a> {
     sessions: &'a Sessions,
-    ends: &'a Ends,
+    ends: &'a FlowEndpoints,
     joined: &'a BTreeMap<FlowNumber, Joined>,
     /// Conversations that end here.
     inbound: &'a BTreeMap<(PeerId, u32), u32>,
@@ -84,7 +84,7 @@ impl Services {
         Self {
             sender: Sender::new(SenderConfig { arq, uplink }),
             receiver: Receiver::new(now.steady, ReceiverConfig::default()),
-            ends: Ends::default(),
+            ends: FlowEndpoints::default(),
             joined: BTreeMap::new(),
             order: Order::default(),
         }

@@ -19,7 +19,7 @@ use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow};
 use tradewind_packet::event::DropReason;
 use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::{Acknowledging, Beside, Ingress, IngressConfig, IngressFlow};
-use tradewind_packet::label::Place;
+use tradewind_packet::label::PathPosition;
 use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -31,10 +31,10 @@ use crate::config::NodeConfig;
 use crate::counts::add;
 
 /// Most flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
-const MOST_SERVED: usize = 16_384;
+const MAX_SERVED: usize = 16_384;
 /// Most of these for one gateway. Chosen: half as many conversations as it may have, in both
 /// directions.
-const MOST_FOR_ONE: usize = 1024;
+const MAX_FOR_ONE: usize = 1024;
 /// Silence after which a flow is no longer served. Chosen: as for labels.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -42,7 +42,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// may get lost.
 const REPLACEABLE_AFTER: Duration = Duration::from_secs(3);
 /// Most paths that may join one flow. Chosen: as members of a group.
-const MOST_JOINED: usize = 256;
+const MAX_JOINED: usize = 256;
 
 /// The flows that this node serves, and the state machines that serve them.
 pub(super) struct Serving {
@@ -85,7 +85,7 @@ struct Served {
 /// An order to serve a flow: place, service and neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
-    place: Place,
+    place: PathPosition,
     service: Service,
     before: PeerId,
     after: PeerId,
@@ -134,7 +134,7 @@ impl Served {
                         now.steady.since(*last_message) < REPLACEABLE_AFTER
                     });
                 }
-                if !self.fits(&order) || self.orders.len() >= MOST_JOINED {
+                if !self.fits(&order) || self.orders.len() >= MAX_JOINED {
                     return None;
                 }
                 self.orders.push((order, now.steady));
@@ -156,7 +156,7 @@ impl Served {
     }
 
     /// Returns the orders at some places.
-    fn orders(&self, is_wanted: impl Fn(&Place) -> bool) -> Vec<Order> {
+    fn orders(&self, is_wanted: impl Fn(&PathPosition) -> bool) -> Vec<Order> {
         let orders = self.orders.iter().map(|(order, _)| *order);
         orders.filter(|order| is_wanted(&order.place)).collect()
     }
@@ -256,7 +256,7 @@ impl Serving {
         (context, forwarding): (&mut Context, &mut Forwarding),
         now: Now,
         (from, order): (PeerId, AskedFor),
-        (place, (after, next)): (Option<Place>, (PeerId, u32)),
+        (place, (after, next)): (Option<PathPosition>, (PeerId, u32)),
     ) {
         let AskedFor { label, flow, service, is_join } = order;
         let Some(place) = place else { return add(&context.counts.dropped, 1) };
@@ -298,7 +298,7 @@ impl Serving {
     fn forward_leaving(
         &self,
         context: &mut Context,
-        place: Place,
+        place: PathPosition,
         (label, after): (u32, PeerId),
         flow: FlowNumber,
     ) {
@@ -388,7 +388,7 @@ impl Serving {
 
     fn has_capacity_for(&self, gateway: PublicIdentity) -> bool {
         let of_it = self.tenants.get(&gateway).map_or(0, |known| known.flows);
-        self.served.len() < MOST_SERVED && of_it < MOST_FOR_ONE
+        self.served.len() < MAX_SERVED && of_it < MAX_FOR_ONE
     }
 
     fn tenancy(&mut self, gateway: PublicIdentity) -> &mut Tenancy {

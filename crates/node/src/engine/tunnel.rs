@@ -27,11 +27,11 @@ use super::remotes::RemoteEndpoint;
 use crate::NodeError;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
-use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};
+use crate::interceptor::{Gate, MIN_IPV6_MTU, range_of};
 use crate::ip;
 
 /// The longest packet, with the header before it.
-pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
+pub(crate) const MAX_PACKET: usize = HEADER_BYTES + (64 << 10);
 
 /// A device whose packets go to some ranges.
 pub(crate) struct TunnelLocal {
@@ -156,7 +156,7 @@ impl RemoteEndpoint {
             _ => NUMBER_BYTES + relay_bytes(service),
         };
         let alone = takes - NUMBER_BYTES;
-        let least = if takes_ipv6 { alone.min(LEAST_IPV6_MTU.into()) } else { 0 };
+        let least = if takes_ipv6 { alone.min(MIN_IPV6_MTU.into()) } else { 0 };
         u16::try_from((takes - served).max(least)).ok()
     }
 }

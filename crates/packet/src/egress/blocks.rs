@@ -2,7 +2,7 @@
 //! by owner ([`shares`](crate::shares)), the tenant of a block's first packet. The memory of an
 //! evicted block is reused by the next.
 
-use tradewind_fec::{Decoder, MOST_REPAIRS, Members};
+use tradewind_fec::{Decoder, MAX_REPAIRS, Members};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::event::DropReason;
@@ -36,7 +36,7 @@ pub(super) struct Block {
     /// The number of repair packets of the block.
     pub(super) rows: u8,
     /// The repair packets by row. The rows that have not arrived hold leftovers of earlier blocks.
-    symbols: [Vec<u8>; MOST_REPAIRS],
+    symbols: [Vec<u8>; MAX_REPAIRS],
     /// A bit for each row that has arrived.
     here: u8,
     /// Columns whose packets are requested by their receivers.
@@ -63,7 +63,7 @@ impl Block {
             columns: Members::NONE,
             packets: Vec::new(),
             rows: 0,
-            symbols: [const { Vec::new() }; MOST_REPAIRS],
+            symbols: [const { Vec::new() }; MAX_REPAIRS],
             here: 0,
             wanted: Members::NONE,
             recovery: None,
@@ -105,7 +105,7 @@ impl Block {
 
     /// Frees the memory of repair packets; returns how much that was.
     fn give_back(&mut self) -> usize {
-        let all = std::mem::replace(&mut self.symbols, [const { Vec::new() }; MOST_REPAIRS]);
+        let all = std::mem::replace(&mut self.symbols, [const { Vec::new() }; MAX_REPAIRS]);
         all.iter().map(Vec::capacity).sum()
     }
 

@@ -13,7 +13,7 @@ use crate::message::Message;
 
 /// Consecutive unanswered help requests after which a receiver counts as offline. Chosen: a lossy
 /// path loses some.
-const MOST_UNANSWERED: u32 = 8;
+const MAX_UNANSWERED: u32 = 8;
 /// Least time without any message of the receiver before it counts as offline. Chosen: some
 /// recoveries.
 const SILENT_FOR: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ impl Receivers {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         state.unanswered += 1;
         let is_gone =
-            state.unanswered >= MOST_UNANSWERED && now.since(state.last_received) >= SILENT_FOR;
+            state.unanswered >= MAX_UNANSWERED && now.since(state.last_received) >= SILENT_FOR;
         let was_online = state.is_online;
         state.is_online = was_online && !is_gone;
         state.last_reported = now;

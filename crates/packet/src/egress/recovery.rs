@@ -5,7 +5,7 @@ use tradewind_fec::{Decoder, Members};
 use tradewind_units::Timestamp;
 
 use super::blocks::{Block, BlockKey, Recovery, with};
-use super::{Egress, MOST_ANSWERS, Timer};
+use super::{Egress, MAX_ANSWERS, Timer};
 use crate::event::{Arrival, DropReason, Event, Failure};
 use crate::id::{PacketId, Peer};
 use crate::message::{HelpRequest, MemberList, Message, RecoverySource, Repair, Scope};
@@ -196,8 +196,8 @@ impl Egress {
                 continue;
             };
             let request = (packet, flow.receiver);
-            let answers = self.requests.answers(request).unwrap_or(MOST_ANSWERS);
-            if answers >= MOST_ANSWERS || payload.is_empty() {
+            let answers = self.requests.answers(request).unwrap_or(MAX_ANSWERS);
+            if answers >= MAX_ANSWERS || payload.is_empty() {
                 continue;
             }
             let message =

@@ -9,10 +9,10 @@ use crate::id::{PacketId, Peer, Tenant};
 
 /// Most requests that are remembered. Chosen: all losses of a second at 1 % of a million packets a
 /// second, six times.
-pub const MOST_ASKED: usize = 65_536;
+pub const MAX_ASKED: usize = 65_536;
 /// Most requests for one tenant's flows, once half of all are in use. Chosen: eight times the burst
 /// of a receiver.
-pub const MOST_ASKED_OF_ONE: usize = 8192;
+pub const MAX_ASKED_OF_ONE: usize = 8192;
 
 /// A packet, and a receiver that wants it.
 pub(super) type Request = (PacketId, Peer);
@@ -46,9 +46,9 @@ impl Requests {
             return true;
         }
         let of_tenant = self.of_tenants.entry(tenant).or_default();
-        let is_tight = self.known.len() >= MOST_ASKED / 2;
-        let is_shared_out = is_tight && *of_tenant >= MOST_ASKED_OF_ONE;
-        if self.known.len() >= MOST_ASKED || is_shared_out {
+        let is_tight = self.known.len() >= MAX_ASKED / 2;
+        let is_shared_out = is_tight && *of_tenant >= MAX_ASKED_OF_ONE;
+        if self.known.len() >= MAX_ASKED || is_shared_out {
             return false;
         }
         *of_tenant += 1;

@@ -11,7 +11,7 @@ const ACKNOWLEDGED: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
 /// Unacknowledged copies after which an acknowledgement is sent without waiting for the rest of the
 /// batch. Chosen: half of what one covers, so that a gap is reported before more copies than that
 /// follow it.
-const MOST_UNACKNOWLEDGED: u8 = (ACKNOWLEDGED / 2) as u8;
+const MAX_UNACKNOWLEDGED: u8 = (ACKNOWLEDGED / 2) as u8;
 
 /// One sender's copies.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl Arrivals {
         is_again: bool,
     ) -> AckDue {
         self.unacknowledged = self.unacknowledged.saturating_add(1);
-        if self.unacknowledged >= MOST_UNACKNOWLEDGED {
+        if self.unacknowledged >= MAX_UNACKNOWLEDGED {
             return AckDue::AtOnce;
         }
         if is_again || self.next < self.end || self.unacknowledged >= acknowledging.every {

@@ -24,7 +24,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_fec::{Encoder, MOST_REPAIRS, MOST_SOURCES};
+use tradewind_fec::{Encoder, MAX_REPAIRS, MAX_SOURCES};
 use tradewind_units::{Duration, Timestamp};
 
 use super::{IngressFlow, Sharing};
@@ -90,13 +90,13 @@ type Group = (Peer, Option<Tenant>);
 
 /// The block of a timer; the number distinguishes it from later blocks in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum BlockId {
     CrossStream(Group, u8, u64),
     InStream(FlowNumber, u64),
 }
 
 /// The deadline of a block that was opened, and the block.
-type Due = Option<(Timestamp, Place)>;
+type BlockDeadline = Option<(Timestamp, BlockId)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Coder {
@@ -146,7 +146,7 @@ struct Block {
 
 impl Block {
     fn new(repairs: u8) -> Self {
-        let repairs = usize::from(repairs).clamp(1, MOST_REPAIRS);
+        let repairs = usize::from(repairs).clamp(1, MAX_REPAIRS);
         let encoder = Encoder::new(repairs).expect("a possible number of repair packets");
         Self { number: 0, encoder, packets: Vec::new() }
     }
@@ -171,7 +171,7 @@ impl Block {
 }
 
 fn full(packets: u8) -> usize {
-    usize::from(packets).clamp(1, MOST_SOURCES)
+    usize::from(packets).clamp(1, MAX_SOURCES)
 }
 
 impl Coder {
@@ -192,7 +192,7 @@ impl Coder {
         flow: &IngressFlow,
         source: Source<'_>,
         outbox: &mut Outbox,
-    ) -> [Due; 2] {
+    ) -> [BlockDeadline; 2] {
         let in_stream = self.add_in_stream(now, flow, source, outbox);
         [in_stream, self.add_cross_stream(now, flow, source, outbox)]
     }
@@ -204,7 +204,7 @@ impl Coder {
         flow: &IngressFlow,
         source: Source<'_>,
         outbox: &mut Outbox,
-    ) -> Due {
+    ) -> BlockDeadline {
         let number = source.packet.flow;
         let fresh = FlowState { group: None, cursor: 0, in_stream: None };
         let state = self.flows.entry(number).or_insert(fresh);
@@ -224,7 +224,7 @@ impl Coder {
             send(block, Scope::InStream, Closed::Full, to, &mut self.entries, outbox);
             return None;
         }
-        is_first.then(|| (now + self.coding.in_stream_within, Place::InStream(number, opened)))
+        is_first.then(|| (now + self.coding.in_stream_within, BlockId::InStream(number, opened)))
     }
 
     /// Runs lines 6 to 23.
@@ -234,7 +234,7 @@ impl Coder {
         flow: &IngressFlow,
         source: Source<'_>,
         outbox: &mut Outbox,
-    ) -> Due {
+    ) -> BlockDeadline {
         let group = (flow.egress, (flow.sharing == Sharing::Own).then_some(flow.tenant));
         let (coding, number) = (self.coding, source.packet.flow);
         self.join(number, group);
@@ -274,19 +274,19 @@ impl Coder {
         let place = u8::try_from(place).expect("at most 255 blocks");
         let deadline = now + coding.cross_stream_within;
         is_first.then(|| {
-            (deadline, Place::CrossStream(group, place, blocks[usize::from(place)].number))
+            (deadline, BlockId::CrossStream(group, place, blocks[usize::from(place)].number))
         })
     }
 
     /// Closes a block whose timer has expired, if it is still the same.
-    pub(super) fn close_due(&mut self, place: Place, outbox: &mut Outbox) {
+    pub(super) fn close_due(&mut self, place: BlockId, outbox: &mut Outbox) {
         let (block, scope, egress, number) = match place {
-            Place::CrossStream(group, index, number) => {
+            BlockId::CrossStream(group, index, number) => {
                 let shared = self.groups.get_mut(&group);
                 let block = shared.and_then(|shared| shared.blocks.get_mut(usize::from(index)));
                 (block, Scope::CrossStream, group.0, number)
             }
-            Place::InStream(flow, number) => {
+            BlockId::InStream(flow, number) => {
                 let state = self.flows.get_mut(&flow).and_then(|state| state.in_stream.as_mut());
                 let Some((_, egress, block)) = state else { return };
                 (Some(block), Scope::InStream, *egress, number)
@@ -295,7 +295,7 @@ impl Coder {
         if let Some(block) = block.filter(|b| b.number == number && !b.packets.is_empty()) {
             send(block, scope, Closed::Timer, egress, &mut self.entries, outbox);
         }
-        if let Place::CrossStream(group, ..) = place {
+        if let BlockId::CrossStream(group, ..) = place {
             self.prune(group);
         }
     }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     /// Codes one packet; returns the deadline of the cross-stream block that it opened.
-    fn code(coder: &mut Coder, number: u64, sequence: u64, flow: &IngressFlow) -> Due {
+    fn code(coder: &mut Coder, number: u64, sequence: u64, flow: &IngressFlow) -> BlockDeadline {
         let packet = PacketId { flow: FlowNumber(number), sequence };
         let (service, class) = (Service::Coding, Class::Normal);
         let source = Source { packet, service, class, payload: b"any" };

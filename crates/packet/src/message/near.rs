@@ -8,7 +8,7 @@ use tradewind_units::Duration;
 use super::write::put_address;
 
 /// The most relays that are reported of one endpoint. Chosen: one, and others in case it is down.
-pub const MOST_NEAR: usize = 4;
+pub const MAX_NEAR: usize = 4;
 /// Bytes of each entry: identity, address, round trip.
 pub(super) const NEAR_BYTES: usize = 32 + 18 + 4;
 
@@ -33,12 +33,12 @@ impl<'a> NearList<'a> {
     #[must_use]
     pub fn of(entries: &'a [u8]) -> Option<Self> {
         let is_whole = entries.len().is_multiple_of(NEAR_BYTES);
-        (is_whole && entries.len() <= MOST_NEAR * NEAR_BYTES).then_some(Self(entries))
+        (is_whole && entries.len() <= MAX_NEAR * NEAR_BYTES).then_some(Self(entries))
     }
 
-    /// Writes entries, at most [`MOST_NEAR`] of them.
+    /// Writes entries, at most [`MAX_NEAR`] of them.
     pub fn write(relays: impl IntoIterator<Item = NearRelay>, out: &mut Vec<u8>) {
-        for NearRelay { identity, address, round_trip } in relays.into_iter().take(MOST_NEAR) {
+        for NearRelay { identity, address, round_trip } in relays.into_iter().take(MAX_NEAR) {
             out.extend_from_slice(identity.as_bytes());
             put_address(out, address);
             let micros = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);

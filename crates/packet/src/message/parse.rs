@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use tradewind_fec::{LENGTH_BYTES, MOST_REPAIRS, Members};
+use tradewind_fec::{LENGTH_BYTES, MAX_REPAIRS, Members};
 use tradewind_grant::PublicIdentity;
 
 use super::members::{MEMBER_BYTES, MemberList};
@@ -10,10 +10,10 @@ use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Collect, Deposit, Deposited, Feedback,
-    HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Message, MessageError, Nack, NearList,
+    HelpRequest, MAX_PAYLOAD_BYTES, MAX_SEQUENCE, Message, MessageError, Nack, NearList,
     RecoverySource, Refusal, Remaining, Repair, Scope, Service, Source, StoredMessage,
 };
-use crate::fragment::{MOST_PIECES, Piece};
+use crate::fragment::{MAX_PIECES, Piece};
 use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
 
@@ -110,7 +110,7 @@ fn conversation_message<'a>(
 fn piece<'a>(reader: &mut Reader<'a>) -> Result<Piece<'a>, MessageError> {
     let (datagram, index) = (reader.word("datagram")?, reader.byte("index")?);
     let (count, bytes) = (reader.byte("count")?, reader.rest());
-    if !(2..=MOST_PIECES).contains(&count) {
+    if !(2..=MAX_PIECES).contains(&count) {
         return refuse("count", count, "2 to 64 pieces");
     }
     if index >= count {
@@ -293,7 +293,7 @@ fn repair<'a>(reader: &mut Reader<'a>) -> Result<Repair<'a>, MessageError> {
         other => return refuse("scope", other, "0 or 1"),
     };
     let (row, rows) = (reader.byte("row")?, reader.byte("rows")?);
-    if usize::from(rows) > MOST_REPAIRS || row >= rows {
+    if usize::from(rows) > MAX_REPAIRS || row >= rows {
         return refuse("rows", rows, "more than the row, at most 8");
     }
     let columns = Members::from_bits(reader.word("columns")?);
@@ -305,7 +305,7 @@ fn repair<'a>(reader: &mut Reader<'a>) -> Result<Repair<'a>, MessageError> {
     let members = MemberList::new(columns, entries);
     check_members(scope, &members)?;
     let symbol = reader.rest();
-    if symbol.len() <= LENGTH_BYTES || symbol.len() > LENGTH_BYTES + MOST_PAYLOAD_BYTES {
+    if symbol.len() <= LENGTH_BYTES || symbol.len() > LENGTH_BYTES + MAX_PAYLOAD_BYTES {
         return refuse("symbol", symbol.len() as u64, "3 to 9002 bytes");
     }
     Ok(Repair { scope, row, rows, block, members, symbol })
@@ -377,7 +377,7 @@ fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
 
 fn payload<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MessageError> {
     let payload = reader.rest();
-    if payload.is_empty() || payload.len() > MOST_PAYLOAD_BYTES {
+    if payload.is_empty() || payload.len() > MAX_PAYLOAD_BYTES {
         return refuse("payload", payload.len() as u64, "1 to 9000 bytes");
     }
     Ok(payload)
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
     /// Reads a number that counts something.
     fn place(&mut self, field: &'static str) -> Result<u64, MessageError> {
         match self.number(field)? {
-            place @ 0..=MOST_SEQUENCE => Ok(place),
+            place @ 0..=MAX_SEQUENCE => Ok(place),
             beyond => refuse(field, beyond, "below 2^63"),
         }
     }
@@ -450,7 +450,7 @@ impl<'a> Reader<'a> {
 /// Refuses sequences from 2^63 on: they are never reached, and arithmetic on others cannot
 /// overflow.
 fn check_sequence(sequence: u64) -> Result<(), MessageError> {
-    if sequence > MOST_SEQUENCE {
+    if sequence > MAX_SEQUENCE {
         return refuse("sequence", sequence, "below 2^63");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The sequences that a NACK requests.
 
-use super::{MOST_NACK_ITEMS, MOST_NACK_RANGES, MOST_SEQUENCE};
+use super::{MAX_NACK_ITEMS, MAX_NACK_RANGES, MAX_SEQUENCE};
 
 /// Bytes of each range: the first sequence, and how many.
 pub(crate) const RANGE_BYTES: usize = 9;
@@ -28,7 +28,7 @@ impl<'a> Ranges<'a> {
     /// expected ones.
     pub(crate) fn check(&self) -> Result<(), (u64, &'static str)> {
         let count = self.bytes.len() / RANGE_BYTES;
-        if count == 0 || count > MOST_NACK_RANGES {
+        if count == 0 || count > MAX_NACK_RANGES {
             return Err((count as u64, "1 to 16 ranges"));
         }
         let mut items = 0;
@@ -38,11 +38,11 @@ impl<'a> Ranges<'a> {
             if first < least {
                 return Err((first, "ranges in ascending order with a gap between them"));
             }
-            if length == 0 || items > MOST_NACK_ITEMS {
+            if length == 0 || items > MAX_NACK_ITEMS {
                 return Err((items, "1 to 64 sequences in all, none of the ranges empty"));
             }
             let last = first.saturating_add(u64::from(length) - 1);
-            if last > MOST_SEQUENCE {
+            if last > MAX_SEQUENCE {
                 return Err((last, "sequences below 2^63"));
             }
             // One more for the gap.
@@ -71,10 +71,10 @@ impl<'a> Ranges<'a> {
 /// Writes the first of `sequences`, which must ascend, as ranges to `out`; returns how many fitted
 /// into one message.
 pub fn write_ranges(sequences: &[u64], out: &mut Vec<u8>) -> usize {
-    let most = usize::try_from(MOST_NACK_ITEMS).expect("a small number");
+    let most = usize::try_from(MAX_NACK_ITEMS).expect("a small number");
     let mut written = 0;
     let mut ranges = 0;
-    while written < sequences.len().min(most) && ranges < MOST_NACK_RANGES {
+    while written < sequences.len().min(most) && ranges < MAX_NACK_RANGES {
         let first = sequences[written];
         let run = sequences[written..sequences.len().min(most)].iter().zip(first..);
         let length = run.take_while(|(sequence, expected)| **sequence == *expected).count();

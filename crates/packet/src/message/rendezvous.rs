@@ -18,7 +18,7 @@ pub struct Deposit<'a> {
     /// The receiver.
     pub to: PublicIdentity,
     /// The sealed message, which the receiver alone can open, 1 to
-    /// [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes.
+    /// [`MAX_PAYLOAD_BYTES`](super::MAX_PAYLOAD_BYTES) bytes.
     pub stored_message: &'a [u8],
 }
 

@@ -73,7 +73,7 @@ proptest! {
     #[test]
     fn membership_messages_survive_a_round_trip(
         seed: u8, ip: u128, port: u16,
-            round_trips in prop::collection::vec(any::<u32>(), 0..=MOST_NEAR),
+            round_trips in prop::collection::vec(any::<u32>(), 0..=MAX_NEAR),
     ) {
         let identity = |number: u8| PublicIdentity::from_bytes([number; 32]);
         let address = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
@@ -222,7 +222,7 @@ fn parse_errors_name_the_field() {
     assert_eq!(parse(&[0x4c]), "message 0x4c: no such kind");
     assert_eq!(parse(&[0x33, 0, 0, 0]), "a message of 4 bytes: `conversation` ends beyond it");
     let mut long = vec![0x41, 0, 0];
-    long.resize(SOURCE_HEADER_BYTES + MOST_PAYLOAD_BYTES + 1, 0);
+    long.resize(SOURCE_HEADER_BYTES + MAX_PAYLOAD_BYTES + 1, 0);
     assert_eq!(parse(&long), "`payload` is 9001: expected 1 to 9000 bytes");
 }
 

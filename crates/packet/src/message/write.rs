@@ -57,7 +57,7 @@ impl Message<'_> {
     /// Appends the message to `out`.
     ///
     /// The caller keeps the bounds that the parser checks: payloads of 1 to
-    /// [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes, lists that are in order.
+    /// [`MAX_PAYLOAD_BYTES`](super::MAX_PAYLOAD_BYTES) bytes, lists that are in order.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.kind());
         match self {

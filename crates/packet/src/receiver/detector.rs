@@ -22,15 +22,15 @@ const FIRST_SHORT_TIMER: Duration = Duration::from_millis(25);
 /// Gaps after which the model counts as learned. Chosen: the deviation has lost its first guess.
 const LEARNED_AFTER: u32 = 8;
 /// The least delay after which a packet counts as missing. Chosen: what hosts' schedulers add.
-const LEAST_SLACK: Duration = Duration::from_millis(2);
+const MIN_SLACK: Duration = Duration::from_millis(2);
 /// The least reordering that is tolerated. Chosen: as above.
-const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
+const MIN_TOLERANCE: Duration = Duration::from_millis(1);
 /// The most reordering that is tolerated. Chosen: paths reorder by some 25 ms, which is waited for
 /// with a quarter more; beyond twice that, waiting costs more than requesting in vain.
-const MOST_TOLERANCE: Duration = Duration::from_millis(50);
+const MAX_TOLERANCE: Duration = Duration::from_millis(50);
 /// The most packets that are noted as missing in advance, while nothing shows that they exist.
 /// Chosen: those of two round trips at 150 packets a second.
-const MOST_AHEAD: u64 = 64;
+const MAX_AHEAD: u64 = 64;
 /// Tries of the long timer. Chosen: one for the packet, one for the request; in an outage, pauses
 /// as of speech.
 const LONG_TRIES: u32 = 2;
@@ -38,12 +38,12 @@ const LONG_TRIES_IN_OUTAGE: u32 = 6;
 /// The most packets that are requested in advance in an outage; the first recovered packet begins
 /// with one, each further one doubles it. Chosen: what comes during a request at 300 packets a
 /// second and 25 ms.
-const MOST_LEAD: u64 = 8;
+const MAX_LEAD: u64 = 8;
 
 /// The most packets before the first arrival that count as missing: flows are numbered from zero,
 /// so that they were sent. For a flow that began long before, as for a receiver that restarts, none
 /// do. Chosen: a burst, as long as any that is missed in advance.
-const MOST_BEFORE_FIRST: u64 = MOST_AHEAD;
+const MAX_BEFORE_FIRST: u64 = MAX_AHEAD;
 
 /// The reason why a packet counts as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Detector {
             gap: FIRST_SHORT_TIMER,
             deviation: Duration::ZERO,
             gaps: 0,
-            tolerance: LEAST_TOLERANCE,
+            tolerance: MIN_TOLERANCE,
             next: 0,
             known: 0,
             forgotten: None,
@@ -136,7 +136,7 @@ impl Detector {
                 (Some((sequence, now)), sequence + 1, sequence + 1);
             self.latest = (sequence, now);
             self.burst = 1;
-            let is_new = sequence <= MOST_BEFORE_FIRST;
+            let is_new = sequence <= MAX_BEFORE_FIRST;
             return if is_new { 0..sequence } else { sequence..sequence };
         };
         if sequence <= highest {
@@ -161,7 +161,7 @@ impl Detector {
     pub(super) fn bring_back(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
         if sequence >= self.known {
             self.latest = (sequence, now);
-            self.lead = (self.lead * 2).clamp(1, MOST_LEAD);
+            self.lead = (self.lead * 2).clamp(1, MAX_LEAD);
         }
         self.confirm(now, sequence)
     }
@@ -182,14 +182,14 @@ impl Detector {
         }
         self.gaps = self.gaps.saturating_add(1);
         // Reordering is forgotten slowly.
-        self.tolerance = (self.tolerance * 255 / 256).max(LEAST_TOLERANCE);
+        self.tolerance = (self.tolerance * 255 / 256).max(MIN_TOLERANCE);
     }
 
     /// Notes that a missed packet came on its usual path after all, later than expected by `by`. It
     /// was reordered only if another that was sent later had come.
     pub(super) fn came_late(&mut self, sequence: u64, by: Duration) {
         if self.highest.is_some_and(|(highest, _)| highest > sequence) {
-            self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
+            self.tolerance = self.tolerance.max(by * 5 / 4).min(MAX_TOLERANCE);
         }
     }
 
@@ -232,7 +232,7 @@ impl Detector {
         let is_over = self
             .silent_since
             .is_some_and(|since| self.short_deadline() > since + self.round_trip * 2);
-        if is_single || is_over || self.next - self.known >= MOST_AHEAD {
+        if is_single || is_over || self.next - self.known >= MAX_AHEAD {
             let tries = self.long_tries;
             let most = if self.lead > 0 { LONG_TRIES_IN_OUTAGE } else { LONG_TRIES };
             return (tries < most).then(|| {
@@ -251,7 +251,7 @@ impl Detector {
         } else {
             self.deviation * 4
         };
-        at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK).max(self.tolerance())
+        at + self.gap.saturating_mul(ahead) + slack.max(MIN_SLACK).max(self.tolerance())
     }
 
     /// Returns the packet that counts as missing, since [`Detector::deadline`] has passed, and when
@@ -302,7 +302,7 @@ mod tests {
         let first = |sequence| Detector::new(ROUND_TRIP, TEST_TIMEOUT).arrive(at(5), sequence);
         assert_eq!(first(0), 0..0);
         assert_eq!(first(3), 0..3);
-        assert!(first(MOST_BEFORE_FIRST + 1).is_empty());
+        assert!(first(MAX_BEFORE_FIRST + 1).is_empty());
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
     fn reordering_is_learned_and_forgotten() {
         let mut detector = steady(100);
         detector.came_late(100, Duration::from_millis(8));
-        assert_eq!(detector.tolerance(), LEAST_TOLERANCE, "that one was in order");
+        assert_eq!(detector.tolerance(), MIN_TOLERANCE, "that one was in order");
         detector.came_late(98, Duration::from_millis(8));
         assert_eq!(detector.tolerance(), Duration::from_millis(10));
         assert_eq!(detector.deadline(), Some(at(1010)), "what is out of order is no silence");
@@ -391,6 +391,6 @@ mod tests {
         for sequence in 100..1100 {
             detector.arrive(at(10 * sequence), sequence);
         }
-        assert_eq!(detector.tolerance(), LEAST_TOLERANCE);
+        assert_eq!(detector.tolerance(), MIN_TOLERANCE);
     }
 }

@@ -16,7 +16,7 @@ use crate::window::Seen;
 
 /// The most requests for packets that have not come yet. Chosen: those of a second of outage of
 /// another flow, in blocks of ten.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// The one owner of all that a receiver keeps.
 const OWN: Tenant = Tenant(0);
 
@@ -61,9 +61,9 @@ impl Lender {
         if state.window.look(packet.sequence) != Seen::New {
             return Err(DropReason::TooOld);
         }
-        if self.waiting.len() >= MOST_WAITING {
+        if self.waiting.len() >= MAX_WAITING {
             self.waiting.retain(|_, (_, until)| *until > now);
-            if self.waiting.len() >= MOST_WAITING {
+            if self.waiting.len() >= MAX_WAITING {
                 return Err(DropReason::TableFull);
             }
         }

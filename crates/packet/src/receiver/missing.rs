@@ -11,13 +11,13 @@ use crate::outbox::Outbox;
 
 /// The most packets of a flow that are missing at a time; beyond that the oldest are given up.
 /// Chosen: an outage of 5 s at 100 packets a second.
-const MOST_MISSING: usize = 512;
+const MAX_MISSING: usize = 512;
 /// The most requests for one packet. Chosen: the egress relay answers twice, a request may get
 /// lost, and a packet whose copy got lost as well may be at the relay a round trip later.
-const MOST_ASKS: u8 = 4;
+const MAX_ASKS: u8 = 4;
 /// The least time before a packet is requested again. Chosen: more than most relays near by need
 /// for an answer.
-const LEAST_RETRY: Duration = Duration::from_millis(20);
+const MIN_RETRY: Duration = Duration::from_millis(20);
 
 /// A packet that should have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Missing {
                 let asked = Timestamp::ZERO;
                 let fresh = Missed { sequence, expected, is_lost: false, asks: 0, asked, next };
                 self.list.insert(place, fresh);
-                let oldest = (self.list.len() > MOST_MISSING).then(|| self.list.pop_front());
+                let oldest = (self.list.len() > MAX_MISSING).then(|| self.list.pop_front());
                 oldest.flatten().filter(|missed| !missed.is_lost).map(|missed| missed.sequence)
             }
         }
@@ -127,17 +127,17 @@ impl Missing {
     }
 
     fn retry(&self) -> Duration {
-        self.answer.map_or(self.round_trip / 2, |answer| answer * 3 / 2).max(LEAST_RETRY)
+        self.answer.map_or(self.round_trip / 2, |answer| answer * 3 / 2).max(MIN_RETRY)
     }
 
-    /// Returns when to call [`Missing::due`] next.
+    /// Returns when to call [`Missing::take_due`] next.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.next
     }
 
     /// Handles the packets that are due; sequences to request go to `asks`. A sequence from `known`
     /// on may never have been sent, and is forgotten when another would be given up.
-    pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
+    pub(super) fn take_due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
         let retry = self.retry();
         let recovery_deadline = self.recovery_deadline;
         let mut given_up = GivenUp::default();
@@ -155,10 +155,10 @@ impl Missing {
                 // Kept for the same time again: it may come late.
                 missed.next = now + recovery_deadline;
                 given_up.lost.push(missed.sequence);
-            } else if missed.asks >= if missed.sequence < known { MOST_ASKS } else { 1 } {
+            } else if missed.asks >= if missed.sequence < known { MAX_ASKS } else { 1 } {
                 // A packet that may never have been sent is requested once, until there is a sign
                 // that it was.
-                missed.next = if missed.asks >= MOST_ASKS { end } else { (now + retry).min(end) };
+                missed.next = if missed.asks >= MAX_ASKS { end } else { (now + retry).min(end) };
             } else {
                 asks.push(missed.sequence);
                 missed.asks += 1;
@@ -166,7 +166,7 @@ impl Missing {
                 let next = match missed.asks + 1 {
                     // By then its sender knows that the copy did not come, and has sent another,
                     // even if the relay is as far from it as this receiver.
-                    MOST_ASKS => (missed.expected + self.round_trip).max(now + retry),
+                    MAX_ASKS => (missed.expected + self.round_trip).max(now + retry),
                     _ => now + retry,
                 };
                 missed.next = next.min(end);

@@ -13,7 +13,7 @@ use crate::store::Store;
 
 /// The most blocks of a flow that wait for more of their packets; beyond that the oldest is
 /// dropped. Chosen: those of half a second at 100 packets a second.
-const MOST_BLOCKS: usize = 16;
+const MAX_BLOCKS: usize = 16;
 
 /// Blocks of one flow that are not solved yet.
 #[derive(Debug, Clone, Default)]
@@ -91,7 +91,7 @@ impl Blocks {
         let block =
             Block { number: repair.block, packets: repair.members.iter().collect(), decoder };
         if !block.solve(solved) {
-            if self.open.len() >= MOST_BLOCKS {
+            if self.open.len() >= MAX_BLOCKS {
                 self.open.pop_front();
             }
             self.open.push_back(block);

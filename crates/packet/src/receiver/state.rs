@@ -15,7 +15,7 @@ use crate::window::Window;
 
 /// The most recovered packets that may still come by themselves. Chosen: those of two seconds, one
 /// in a hundred of ten thousand a second.
-const MOST_BROUGHT_BACK: usize = 256;
+const MAX_BROUGHT_BACK: usize = 256;
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
@@ -78,7 +78,7 @@ impl State {
             }
             Some(missed) => {
                 self.missing.came_back(now, &missed);
-                if self.brought_back.len() >= MOST_BROUGHT_BACK {
+                if self.brought_back.len() >= MAX_BROUGHT_BACK {
                     self.brought_back.pop_front();
                 }
                 self.brought_back.push_back((sequence, missed.expected));

@@ -17,15 +17,15 @@ use crate::round_trip::RoundTrip;
 /// minute.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// The timeout of an answer before a round trip is measured, and the longest.
-const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+const MAX_ANSWER: Duration = Duration::from_secs(1);
 /// The credit of the first round, the least and the most. Chosen: bursts that fit into access
 /// links' queues, and applications' sockets.
 const FIRST_CREDIT: u16 = 16;
-const LEAST_CREDIT: u16 = 8;
-const MOST_CREDIT: u16 = 64;
+const MIN_CREDIT: u16 = 8;
+const MAX_CREDIT: u16 = 64;
 /// Rounds in which later stored messages come and one does not, after which that is given up.
 /// Chosen: it is too long for the path; no loss is that persistent.
-const MOST_STALLS: u32 = 40;
+const MAX_STALLS: u32 = 40;
 /// The wait after the first round without a message in order; doubled for each further one.
 const FIRST_STALL: Duration = Duration::from_millis(10);
 
@@ -75,7 +75,7 @@ impl Collector {
             return None;
         }
         if self.is_awaited {
-            self.credit = (self.credit / 2).max(LEAST_CREDIT);
+            self.credit = (self.credit / 2).max(MIN_CREDIT);
         }
         self.ask += 1;
         (self.asked, self.is_awaited) = (now, true);
@@ -119,9 +119,9 @@ impl Collector {
         self.round_trip.learn(now.since(self.asked));
         let has_gap = !self.held.is_empty();
         self.credit = if has_gap {
-            (self.credit / 2).max(LEAST_CREDIT)
+            (self.credit / 2).max(MIN_CREDIT)
         } else {
-            self.credit.saturating_mul(2).min(MOST_CREDIT)
+            self.credit.saturating_mul(2).min(MAX_CREDIT)
         };
         if std::mem::take(&mut self.has_progress) {
             (self.stalls, self.due) = (0, now);
@@ -136,7 +136,7 @@ impl Collector {
 
     /// Returns how long the answer, or more of it, may take.
     fn reply_timeout(&self) -> Duration {
-        (self.round_trip.reply_timeout(LONGEST_ANSWER) * 2).min(LONGEST_ANSWER)
+        (self.round_trip.reply_timeout(MAX_ANSWER) * 2).min(MAX_ANSWER)
     }
 
     /// Starts anew when the relay has a new epoch, in which positions begin anew.
@@ -169,7 +169,7 @@ impl Collector {
     }
 
     fn give_up_hopeless(&mut self) {
-        if self.stalls >= MOST_STALLS
+        if self.stalls >= MAX_STALLS
             && let Some((position, (_, bytes))) = self.held.pop_first()
         {
             self.take(position, bytes);

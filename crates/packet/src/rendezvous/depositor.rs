@@ -27,18 +27,18 @@ use crate::round_trip::RoundTrip;
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(300);
 /// The longest wait before another try while the relay does not answer. Chosen: a relay that is
 /// back is found soon.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The initial window of deposits in flight, and the least while others come. Source: RFC 6928, in
 /// outline.
 const INITIAL_WINDOW: u64 = 16;
-const LEAST_WINDOW: u64 = 8;
+const MIN_WINDOW: u64 = 8;
 /// The most times that the wait is doubled.
-const MOST_WAITS: u32 = 8;
+const MAX_WAITS: u32 = 8;
 /// The number of later deposits that come before one counts as lost (RFC 9002, 6.1.1).
 const REORDERED: u64 = 3;
 /// Tries lost while later deposits came, after which a deposit is given up. Chosen: it is too long
 /// for the path; no loss is that persistent.
-const MOST_MISSES: u8 = 32;
+const MAX_MISSES: u8 = 32;
 
 /// The limits of messages that wait for the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Depositor {
     pub fn poll_deposit(&mut self, now: Timestamp) -> Option<Deposit<'_>> {
         self.handle_timeout(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.waits = (self.waits + 1).min(MOST_WAITS);
+            self.waits = (self.waits + 1).min(MAX_WAITS);
             self.time_out();
         }
         // While the relay does not answer there is a try now and then.
@@ -193,7 +193,7 @@ impl Depositor {
             self.handle_timeout(now);
         }
         let reply_timeout = self.reply_timeout();
-        let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
+        let window = if self.waits > 0 { MIN_WINDOW } else { self.window };
         let in_window = (self.base..).zip(self.stored_messages.waiting()).take(window as usize);
         let mut due =
             in_window.filter(|(number, stored)| self.is_due(now, reply_timeout, *number, stored));
@@ -201,7 +201,7 @@ impl Depositor {
         self.note_loss(number);
         self.gone = self.gone.max(number + 1);
         if self.deadline.is_none() {
-            self.deadline = Some(now + (reply_timeout * (1 << self.waits)).min(LONGEST_WAIT));
+            self.deadline = Some(now + (reply_timeout * (1 << self.waits)).min(MAX_WAIT));
             self.tried = now;
         }
         let (stream, begins, to, acknowledged_end) =
@@ -282,14 +282,14 @@ impl Depositor {
     }
 
     fn reply_timeout(&self) -> Duration {
-        self.round_trip.reply_timeout(FIRST_ROUND_TRIP).min(LONGEST_WAIT)
+        self.round_trip.reply_timeout(FIRST_ROUND_TRIP).min(MAX_WAIT)
     }
 
     /// Halves the window once for all deposits in flight when a loss is noticed.
     fn note_loss(&mut self, number: u64) {
         let is_loss = number < self.gone && number + REORDERED < self.acknowledged_end;
         if is_loss && number >= self.halved_to {
-            self.window = (self.window / 2).max(LEAST_WINDOW);
+            self.window = (self.window / 2).max(MIN_WINDOW);
             self.halved_to = self.gone;
         }
     }
@@ -298,7 +298,7 @@ impl Depositor {
     /// 8).
     fn time_out(&mut self) {
         self.deadline = None;
-        self.window = (self.window / 2).max(LEAST_WINDOW);
+        self.window = (self.window / 2).max(MIN_WINDOW);
         self.stored_messages.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(
             |stored| {
                 (stored.note.at, stored.note.has_come) = (None, false);
@@ -318,7 +318,7 @@ impl Depositor {
     fn give_up_hopeless(&mut self) {
         let first = self.stored_messages.front();
         let is_hopeless =
-            |stored: &&Stored<Sent>| stored.note.misses >= MOST_MISSES && !stored.is_header();
+            |stored: &&Stored<Sent>| stored.note.misses >= MAX_MISSES && !stored.is_header();
         if first.filter(is_hopeless).is_some() {
             self.stored_messages.pop();
             self.base += 1;

@@ -26,10 +26,10 @@ pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
 /// The most lanes of one sender, and the cost of each beside its stored messages, in bytes. Chosen:
 /// a path has one, and another whenever its sender begins anew; gateways have half as many paths
 /// over one relay. When stored messages wait in all of them, no other is begun.
-const MOST_LANES: usize = 64;
+const MAX_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
 /// The most senders at a time. Chosen.
-const MOST_SENDERS: usize = 4096;
+const MAX_SENDERS: usize = 4096;
 /// The time for which a lane without stored messages is kept. Chosen: a sender that the relay has
 /// forgotten begins anew, which costs a round trip.
 const IDLE: Duration = Duration::from_secs(120);
@@ -37,7 +37,7 @@ const IDLE: Duration = Duration::from_secs(120);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// The most stored messages of an answer. Chosen: fewer full packets than the buffer of an
 /// application's socket holds by default.
-const MOST_CREDIT: usize = 64;
+const MAX_CREDIT: usize = 64;
 /// The rate of a receiver's requests, and of stored messages that it is sent again. Chosen: enough
 /// for a third of losses at some thousand packets a second. Sending each stored message once is
 /// free, since somebody has deposited it.
@@ -245,7 +245,7 @@ impl MessageStore {
             let after = lane.cost();
             self.account(name.0, before, after);
         }
-        let credit = usize::from(collect.credit).min(MOST_CREDIT);
+        let credit = usize::from(collect.credit).min(MAX_CREDIT);
         let left = self.hand_over((now, owner), &seen, credit, give);
         Some(Remaining { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) })
     }
@@ -320,10 +320,10 @@ impl MessageStore {
 
     fn open_lane(&mut self, now: Timestamp, name: Name, to: PublicIdentity) -> Option<()> {
         let is_new = !self.bytes_used.contains_key(&name.0);
-        if is_new && self.bytes_used.len() >= MOST_SENDERS {
+        if is_new && self.bytes_used.len() >= MAX_SENDERS {
             return None;
         }
-        if self.lanes_of(name.0).count() >= MOST_LANES {
+        if self.lanes_of(name.0).count() >= MAX_LANES {
             let free = self.lanes_of(name.0).filter(|(_, lane)| lane.is_free());
             let oldest = free.min_by_key(|(_, lane)| lane.used).map(|(name, _)| *name);
             self.close_lane(oldest?);

@@ -40,7 +40,7 @@ use zeroize::Zeroize;
 use crate::session::cipher;
 
 /// The longest that a packet may wait, and that a stored header is accepted. Chosen.
-pub const MOST_KEPT: Duration = Duration::from_secs(24 * 3600);
+pub const MAX_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The bytes that sealing adds to a packet.
 pub const STORED_MESSAGE_OVERHEAD: usize = PACKET_HEADER_BYTES + crate::session::TAG_BYTES;
 

@@ -1,7 +1,7 @@
 //! Opens stored messages: each once, for flows whose senders have a grant.
 //!
 //! A flow belongs to its first sender as long as it is known. A stored header is accepted within
-//! [`MOST_KEPT`] after its time, and never again once its flow was forgotten; packets pass a replay
+//! [`MAX_KEPT`] after its time, and never again once its flow was forgotten; packets pass a replay
 //! window for each flow. So a relay that repeats, holds back or reorders messages can change the
 //! order alone.
 
@@ -14,7 +14,7 @@ use tradewind_grant::{IdentityKey, PublicIdentity};
 use tradewind_units::{Duration, Timestamp};
 
 use super::{
-    CONTENT_BYTES, MOST_KEPT, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, STORED_HEADER, key_of,
+    CONTENT_BYTES, MAX_KEPT, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, STORED_HEADER, key_of,
 };
 use crate::id::FlowNumber;
 use crate::noise;
@@ -23,12 +23,12 @@ use crate::session::{ReplayWindow, TAG_BYTES};
 
 /// The most flows known at a time, and those of one sender. Chosen: a sender has a flow for each
 /// path, and another whenever it restarts; gateways have no more paths to one receiver.
-const MOST_FLOWS: usize = 1024;
-const MOST_FLOWS_EACH: usize = 16;
+const MAX_FLOWS: usize = 1024;
+const MAX_FLOWS_EACH: usize = 16;
 /// The most keys of a flow, the newest. Chosen: packets come nearly in order.
-const MOST_KEYS: usize = 16;
+const MAX_KEYS: usize = 16;
 /// The longest that a sender's clock may be ahead. Source: the same as for sessions.
-const MOST_AHEAD: Duration = tradewind_grant::replay::SKEW;
+const MAX_AHEAD: Duration = tradewind_grant::replay::SKEW;
 
 /// The claims of a stored header, for the decision whether its packets may be delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Opener {
         judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
     ) -> Result<(), Refused> {
         let OpenedHeader { sender, made, flow: number, first, to, grant, key } = opened;
-        if now.since(made) > MOST_KEPT || made.since(now) > MOST_AHEAD {
+        if now.since(made) > MAX_KEPT || made.since(now) > MAX_AHEAD {
             return Err(Refused::Stale);
         }
         let known = self.flows.get(&number);
@@ -210,7 +210,7 @@ impl Opener {
             (flow.made, flow.grant, flow.ends) = (made, grant, ends);
         }
         flow.keys.entry(first).or_insert(key);
-        if flow.keys.len() > MOST_KEYS {
+        if flow.keys.len() > MAX_KEYS {
             flow.keys.pop_first();
         }
         Ok(())
@@ -220,15 +220,15 @@ impl Opener {
     /// its own when it has too many, otherwise, at the limit of all, that of a sender with most
     /// flows. So other senders lose a flow only if none has more flows than they.
     fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) {
-        let is_fresh = |made: Timestamp| now.since(made) <= MOST_KEPT;
-        if self.flows.len() >= MOST_FLOWS {
+        let is_fresh = |made: Timestamp| now.since(made) <= MAX_KEPT;
+        if self.flows.len() >= MAX_FLOWS {
             self.flows.retain(|_, flow| is_fresh(flow.made));
             self.floors.retain(|_, made| is_fresh(*made));
         }
         let theirs = self.flows.values().filter(|flow| flow.sender == sender).count();
-        if theirs >= MOST_FLOWS_EACH {
+        if theirs >= MAX_FLOWS_EACH {
             self.forget_oldest(|of| of == sender);
-        } else if self.flows.len() >= MOST_FLOWS {
+        } else if self.flows.len() >= MAX_FLOWS {
             let mut counts: BTreeMap<PublicIdentity, usize> = BTreeMap::new();
             self.flows.values().for_each(|flow| *counts.entry(flow.sender).or_default() += 1);
             let most = counts.values().max().copied();
@@ -244,7 +244,7 @@ impl Opener {
         let Some(flow) = oldest.and_then(|number| self.flows.remove(&number)) else { return };
         let floor = self.floors.entry(flow.sender).or_insert(flow.made);
         *floor = (*floor).max(flow.made);
-        if self.floors.len() > MOST_FLOWS {
+        if self.floors.len() > MAX_FLOWS {
             let lowest = self.floors.iter().min_by_key(|(_, made)| **made);
             if let Some((sender, made)) = lowest.map(|(sender, made)| (*sender, *made)) {
                 self.floors.remove(&sender);
@@ -335,7 +335,7 @@ mod tests {
         let (grant, ends) = (Vec::new(), Timestamp::FAR_FUTURE);
         let flow = Flow { sender, to, made, grant, ends, keys, window };
         opener.flows.insert(FlowNumber(second), flow);
-        assert!(opener.flows.len() <= MOST_FLOWS && opener.floors.len() <= MOST_FLOWS);
+        assert!(opener.flows.len() <= MAX_FLOWS && opener.floors.len() <= MAX_FLOWS);
     }
 
     fn known(opener: &Opener, of: u16) -> usize {

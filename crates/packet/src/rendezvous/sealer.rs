@@ -18,7 +18,7 @@ use super::{
     STORED_MESSAGE_OVERHEAD, key_of,
 };
 use crate::id::FlowNumber;
-use crate::message::{MOST_PAYLOAD_BYTES, put_address};
+use crate::message::{MAX_PAYLOAD_BYTES, put_address};
 use crate::noise;
 use crate::session::Now;
 use crate::session::cipher::nonce;
@@ -29,7 +29,7 @@ use crate::session::random::Randomness;
 const KEY_TIME: Duration = Duration::from_secs(600);
 const KEY_PACKETS: u64 = 1 << 20;
 /// The longest stored header: keys, contents, grant, tags.
-const MOST_HEADER: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
+const MAX_HEADER: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
 
 /// The reason why a packet is not sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +97,7 @@ impl Sealer {
         payload: &[u8],
         mut put: impl FnMut(Vec<u8>),
     ) -> Result<(), SealRefused> {
-        if payload.len() + STORED_MESSAGE_OVERHEAD > MOST_PAYLOAD_BYTES {
+        if payload.len() + STORED_MESSAGE_OVERHEAD > MAX_PAYLOAD_BYTES {
             return Err(SealRefused::TooLong(payload.len()));
         }
         let is_worn = |key: &Key| {
@@ -139,7 +139,7 @@ impl Sealer {
             .and_then(|builder| builder.prologue(PROLOGUE))
             .and_then(Builder::build_initiator)
             .ok()?;
-        let mut message = [0; MOST_HEADER];
+        let mut message = [0; MAX_HEADER];
         let length = state.write_message(&content, &mut message).ok()?;
         let stored_header = [&[STORED_HEADER], &message[..length]].concat();
         Some((stored_header, key_of(&mut state)))

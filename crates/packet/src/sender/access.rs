@@ -16,14 +16,14 @@ use crate::round_trip::RoundTrip;
 
 /// The most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms
 /// of 100,000 packets a second.
-const MOST_UNACKNOWLEDGED: usize = 1024;
+const MAX_UNACKNOWLEDGED: usize = 1024;
 /// The round trip of an access leg before one is measured. Source: the slowest mobile clients of
 /// [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
 /// The most times that the timeout is doubled. Chosen: to two seconds before a round trip is
 /// measured, which none exceeds.
-const MOST_BACKED_OFF: u32 = 4;
+const MAX_BACKED_OFF: u32 = 4;
 
 /// The rules for sending copies again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl AccessLeg {
         (source, worth): (Source<'_>, Option<Duration>),
         arq: &Arq,
     ) -> Option<Timestamp> {
-        if self.waiting.len() >= MOST_UNACKNOWLEDGED {
+        if self.waiting.len() >= MAX_UNACKNOWLEDGED {
             self.pop();
         }
         let mut payload = self.spare.pop().unwrap_or_default();
@@ -158,7 +158,7 @@ impl AccessLeg {
     }
 
     fn back_off(&mut self) {
-        self.backed_off = (self.backed_off + 1).min(MOST_BACKED_OFF);
+        self.backed_off = (self.backed_off + 1).min(MAX_BACKED_OFF);
     }
 
     fn reply_timeout(&self, arq: &Arq) -> Duration {

@@ -29,7 +29,7 @@ impl From<crate::id::Peer> for PeerId {
 
 /// The most pings that wait for pongs. Chosen: ten a second, over two links, and probes beside
 /// them, for two seconds; a neighbour counts as dead after one.
-const MOST_PINGS: usize = 32;
+const MAX_PINGS: usize = 32;
 
 /// A neighbour.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Peer {
 
     /// Remembers a ping, and forgets the oldest of too many.
     pub(super) fn remember(&mut self, ping: Ping) {
-        if self.pings.len() == MOST_PINGS {
+        if self.pings.len() == MAX_PINGS {
             self.pings.pop_front();
         }
         self.pings.push_back(ping);

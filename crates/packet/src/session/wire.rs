@@ -49,14 +49,14 @@ pub(super) const KEYS_BYTES: usize = 32 + 48;
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Fixed part of an initiation's payload.
 pub(super) const FIXED_PAYLOAD_BYTES: usize = 18;
-const LEAST_INITIATION: usize =
+const MIN_INITIATION: usize =
     PREFIX_BYTES + KEYS_BYTES + FIXED_PAYLOAD_BYTES + TAG_BYTES + 2 * TAG_BYTES;
-const MOST_INITIATION: usize = LEAST_INITIATION + tradewind_grant::token::GRANT_LIMIT;
+const MAX_INITIATION: usize = MIN_INITIATION + tradewind_grant::token::GRANT_LIMIT;
 pub(super) const RESPONSE_BYTES: usize = PREFIX_BYTES + 32 + 4 + TAG_BYTES;
 pub(super) const COOKIE_BYTES: usize = PREFIX_BYTES + 2 * TAG_BYTES;
 
 // No answer is longer than the datagram that it answers.
-const _: () = assert!(RESPONSE_BYTES <= LEAST_INITIATION && COOKIE_BYTES <= LEAST_INITIATION);
+const _: () = assert!(RESPONSE_BYTES <= MIN_INITIATION && COOKIE_BYTES <= MIN_INITIATION);
 
 /// A parsed datagram; nothing is authenticated yet.
 pub(super) enum Datagram<'a> {
@@ -93,7 +93,7 @@ pub(super) fn cut(bytes: &[u8]) -> Option<Datagram<'_>> {
             let counter = u64::from_be_bytes(bytes[PREFIX_BYTES..HEADER_BYTES].try_into().ok()?);
             Some(Datagram::Sealed { receiver: id, counter })
         }
-        INITIATION if (LEAST_INITIATION..=MOST_INITIATION).contains(&bytes.len()) => {
+        INITIATION if (MIN_INITIATION..=MAX_INITIATION).contains(&bytes.len()) => {
             let second_at = bytes.len() - TAG_BYTES;
             let first_at = second_at - TAG_BYTES;
             Some(Datagram::Initiation(Initiation {

@@ -22,7 +22,7 @@ pub const EGRESS: Peer = Peer(2);
 
 /// The most rounds of messages at one time. Chosen: the longest exchange, a request, help and the
 /// recovered packet, is shorter.
-const MOST_ROUNDS: u32 = 64;
+const MAX_ROUNDS: u32 = 64;
 
 pub fn sender_of(flow: u64) -> Peer {
     Peer(100 + u32::try_from(flow).unwrap())
@@ -202,7 +202,7 @@ impl Cast {
     /// Carries all datagrams of the current time.
     pub fn settle(&mut self, fate: &mut dyn FnMut(Peer, Peer, &Message<'_>) -> Fate) {
         for round in 0.. {
-            assert!(round < MOST_ROUNDS, "messages without end");
+            assert!(round < MAX_ROUNDS, "messages without end");
             let mut sent = Vec::new();
             for (flow, sender) in (0..).zip(&mut self.senders) {
                 while let Some(transmit) = sender.poll_transmit() {

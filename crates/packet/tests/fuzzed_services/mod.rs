@@ -27,7 +27,7 @@ use model::Model;
 /// A peer with a session that belongs to no flow.
 pub(crate) const OUTSIDER: Peer = Peer(9999);
 /// The most operations of one script.
-const MOST_OPERATIONS: usize = 200;
+const MAX_OPERATIONS: usize = 200;
 
 /// Losses and delays between two places.
 #[derive(Clone, Copy)]
@@ -290,7 +290,7 @@ fn name_of((_, event): &(Peer, Event)) -> String {
 pub(crate) fn services(data: &[u8]) -> BTreeSet<String> {
     let mut script = Script(data);
     let mut world = World::new(&mut script);
-    for _ in 0..MOST_OPERATIONS {
+    for _ in 0..MAX_OPERATIONS {
         if script.is_over() {
             break;
         }

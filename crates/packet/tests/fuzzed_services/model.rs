@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_packet::budget::Allowance;
-use tradewind_packet::egress::{EgressConfig, MOST_ANSWERS};
+use tradewind_packet::egress::{EgressConfig, MAX_ANSWERS};
 use tradewind_packet::id::{PacketId, Peer};
 use tradewind_packet::message::{Message, RecoverySource, Service};
 use tradewind_packet::receiver::ReceiverConfig;
@@ -23,10 +23,10 @@ use tradewind_units::Timestamp;
 use crate::flows::*;
 
 /// The most that a receiver keeps for one flow: missing packets, and blocks that it may solve.
-const MOST_MISSING: usize = 512;
-const MOST_OPEN_BLOCKS: usize = 16;
+const MAX_MISSING: usize = 512;
+const MAX_OPEN_BLOCKS: usize = 16;
 /// The most requests of others that a receiver remembers.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// A kind of message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -218,7 +218,7 @@ impl Model {
         let granted = received.items(receiver, EGRESS).min(most(self.egress.asks, starts));
         let answers = transmitted.of(EGRESS, receiver, Kind::Recovered)
             + transmitted.of(EGRESS, receiver, Kind::Repair);
-        assert!(answers <= u64::from(MOST_ANSWERS) * granted, "{answers} answers for {granted}");
+        assert!(answers <= u64::from(MAX_ANSWERS) * granted, "{answers} answers for {granted}");
         let for_help = transmitted.of(EGRESS, receiver, Kind::HelpRequest);
         assert!(for_help <= most(self.egress.helps, starts), "{for_help} requests for help");
         let asked = received.of(EGRESS, receiver, Kind::HelpRequest);
@@ -252,7 +252,7 @@ impl Model {
         let age = self.egress.cache.age.max(self.egress.blocks.age);
         let lives = self.egress_starts + 1 + (cast.now.as_nanos() / age.as_nanos() as u64);
         for (request, answers) in &self.recovered {
-            assert!(*answers <= u64::from(MOST_ANSWERS) * lives, "{request:?}: {answers} answers");
+            assert!(*answers <= u64::from(MAX_ANSWERS) * lives, "{request:?}: {answers} answers");
         }
     }
 
@@ -266,8 +266,8 @@ impl Model {
         for receiver in &cast.receivers {
             let (held, lend) = (receiver.held(), self.receiver.lend);
             assert!(held.packets <= lend.packets && held.bytes <= lend.bytes.as_u64(), "{held:?}");
-            assert!(held.requests <= MOST_MISSING + MOST_WAITING, "{held:?}");
-            assert!(held.blocks <= MOST_OPEN_BLOCKS, "{held:?}");
+            assert!(held.requests <= MAX_MISSING + MAX_WAITING, "{held:?}");
+            assert!(held.blocks <= MAX_OPEN_BLOCKS, "{held:?}");
         }
     }
 }

@@ -19,13 +19,13 @@ use crate::meeting::{identity, now, patient, roomy, sealer};
 use crate::script::Script;
 
 /// The most operations of one script.
-const MOST_OPERATIONS: usize = 200;
+const MAX_OPERATIONS: usize = 200;
 const RECEIVERS: [u8; 2] = [4, 5];
 /// The senders and their receivers: a place in [`RECEIVERS`].
 const SEALERS: [(u8, usize); 3] = [(1, 0), (2, 0), (1, 1)];
 const EPOCH: u64 = 77;
 /// The most stored messages of one answer, whatever is requested.
-const MOST_CREDIT: usize = 64;
+const MAX_CREDIT: usize = 64;
 
 /// A stored message as it was sealed, its receiver, and its packet's number; a stored header has
 /// none.
@@ -246,7 +246,7 @@ impl World {
         };
         let owner = identity(RECEIVERS[receiver]).public();
         let remaining = self.message_store.collect(self.at, owner, &collect, give);
-        assert!(given.len() <= usize::from(collect.credit).min(MOST_CREDIT));
+        assert!(given.len() <= usize::from(collect.credit).min(MAX_CREDIT));
         assert!(remaining.is_some() || given.is_empty());
         assert!(given.iter().all(|(since, position, _)| since <= position));
         assert!(given.is_sorted_by(|before, after| before.1 < after.1));
@@ -324,7 +324,7 @@ fn seen_of(script: &mut Script<'_>) -> Acknowledgement {
 pub(crate) fn stored_messages(data: &[u8]) {
     let mut script = Script(data);
     let mut world = World::new(&mut script);
-    for _ in 0..MOST_OPERATIONS {
+    for _ in 0..MAX_OPERATIONS {
         if script.is_over() {
             break;
         }

@@ -12,13 +12,13 @@ use super::{Candidate, FlowCandidates, Maker};
 use crate::problem::{MAX_RELAYS, Problem, ProblemError};
 
 /// The most paths enumerated for all flows. Chosen: a second or two.
-const MOST_LOOKED_AT: u64 = 300_000_000;
+const MAX_LOOKED_AT: u64 = 300_000_000;
 
 /// The most candidates of all flows together. Chosen: memory of a few hundred megabytes.
-const MOST_RETAINED: usize = 1_000_000;
+const MAX_RETAINED: usize = 1_000_000;
 
 /// The same limit where a completion-time model is run for each. Chosen: some seconds.
-const MOST_MODELLED: usize = 60_000;
+const MAX_MODELLED: usize = 60_000;
 
 /// Prices of time, as multiples of the fastest path's time over its cost.
 const PRICES_OF_TIME: [f64; 4] = [0.1, 0.5, 2.0, 10.0];
@@ -28,7 +28,7 @@ pub(crate) fn depth(problem: &Problem) -> usize {
     let (flows, offers) = (problem.flows().len() as u64, problem.offers().len() as u64);
     let looked_at = |depth: &usize| {
         let paths = offers.saturating_pow(u32::try_from(*depth).unwrap_or(u32::MAX));
-        paths.saturating_mul(flows) <= MOST_LOOKED_AT
+        paths.saturating_mul(flows) <= MAX_LOOKED_AT
     };
     (1..=problem.max_relays()).take_while(looked_at).last().unwrap_or(0)
 }
@@ -36,8 +36,8 @@ pub(crate) fn depth(problem: &Problem) -> usize {
 /// Returns how many candidates each flow may have.
 fn share(problem: &Problem) -> usize {
     let most = match problem.inputs().start_up {
-        StartUp::Ignored => MOST_RETAINED,
-        StartUp::Cold | StartUp::Warm => MOST_MODELLED,
+        StartUp::Ignored => MAX_RETAINED,
+        StartUp::Cold | StartUp::Warm => MAX_MODELLED,
     };
     (most / problem.flows().len()).max(6)
 }

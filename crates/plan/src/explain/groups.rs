@@ -12,7 +12,7 @@ use crate::problem::{Objective, Problem};
 
 /// Most paths evaluated in the search for groups, with a relay added or in place of another.
 /// Chosen: about a second.
-pub(super) const MOST_LOOKED_AT: usize = 20_000_000;
+pub(super) const MAX_LOOKED_AT: usize = 20_000_000;
 
 /// The groups that were found, and the reason why some were not searched.
 pub(super) struct Groups {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn left_out_groups_are_reported() {
-        let all = groups_up_to(MOST_LOOKED_AT);
+        let all = groups_up_to(MAX_LOOKED_AT);
         assert!(!all.found.is_empty());
         assert_eq!(all.left_out, None);
         let none = groups_up_to(10);

@@ -8,10 +8,10 @@ use tradewind_model::{Continent, Coordinates};
 use tradewind_units::{Ratio, SiteId};
 
 use super::error::FileError;
-use super::flows::MOST_FLOWS;
+use super::flows::MAX_FLOWS;
 use super::places::{Places, Site};
 use super::text::{GenerateSection, Pattern};
-use crate::problem::Place;
+use crate::problem::LegEnd;
 
 /// Shares of destinations that a localized source serves, the closest source first [CP VII-B].
 const LOCALIZED_SHARES: [f64; 3] = [0.9, 0.07, 0.03];
@@ -88,7 +88,7 @@ impl Draw {
             }
             Pattern::ManyToMany | Pattern::ManyOneToOne => {
                 let senders = if sources.is_empty() { &sites } else { &sources };
-                if senders.len() * sites.len() > 10 * MOST_FLOWS {
+                if senders.len() * sites.len() > 10 * MAX_FLOWS {
                     return Err(source.refuse_at(generate, "too many sites for a full mesh"));
                 }
                 let mut pairs = mesh(senders, &sites);
@@ -207,7 +207,7 @@ fn shares(
 }
 
 fn located(site: &Site, places: &Places<'_>) -> Result<Coordinates, FileError> {
-    places.location(&Place::Site(site.id.clone())).ok_or_else(|| {
+    places.location(&LegEnd::Site(site.id.clone())).ok_or_else(|| {
         let problem = format!("site `{}` needs a `region` or a `location` here", site.id);
         places.source.refuse(&site.span, problem)
     })
@@ -215,7 +215,7 @@ fn located(site: &Site, places: &Places<'_>) -> Result<Coordinates, FileError> {
 
 /// Returns the continent of the region nearest to a site.
 fn continent(site: &Site, places: &Places<'_>) -> Option<Continent> {
-    let at = places.location(&Place::Site(site.id.clone()))?;
+    let at = places.location(&LegEnd::Site(site.id.clone()))?;
     let near = |region: &&tradewind_model::Region| distance_km(region.location, at);
     let regions = places.catalogue.regions();
     regions.min_by(|a, b| near(a).total_cmp(&near(b))).map(|region| region.continent)

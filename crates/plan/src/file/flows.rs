@@ -12,7 +12,7 @@ use super::text::{File, FlowSection, GenerateSection};
 use crate::problem::Flow;
 
 /// Most flows. Chosen: ten times the number that the planner is designed for.
-pub(super) const MOST_FLOWS: usize = 100_000;
+pub(super) const MAX_FLOWS: usize = 100_000;
 
 /// A flow and its position in the file.
 pub(super) struct PlacedFlow {
@@ -53,8 +53,8 @@ pub(super) fn flows(
             `[[packet_flow]]`";
         return Err(source.refuse(&(0..0), problem));
     }
-    if flows.len() > MOST_FLOWS {
-        return Err(source.refuse(&flows[MOST_FLOWS].span, format!("at most {MOST_FLOWS} flows")));
+    if flows.len() > MAX_FLOWS {
+        return Err(source.refuse(&flows[MAX_FLOWS].span, format!("at most {MAX_FLOWS} flows")));
     }
     Ok(flows)
 }
@@ -100,9 +100,9 @@ fn weight(stated: Option<&Spanned<u32>>, source: Source<'_>) -> Result<u32, File
 fn drawn(generate: &Spanned<GenerateSection>, places: &Places<'_>) -> Result<Vec<Flow>, FileError> {
     let (section, source) = (generate.get_ref(), places.source);
     if let Some(count) = &section.flows
-        && !(1..=MOST_FLOWS).contains(count.get_ref())
+        && !(1..=MAX_FLOWS).contains(count.get_ref())
     {
-        let problem = format!("1 to {MOST_FLOWS} flows, not {}", count.get_ref());
+        let problem = format!("1 to {MAX_FLOWS} flows, not {}", count.get_ref());
         return Err(source.refuse_at(count, problem));
     }
     let least = volume(&section.volume, source)?;

@@ -19,10 +19,10 @@ use super::pairs::{Pair, Stated, connections, loss, smaller};
 use super::places::{Places, window};
 use super::text::{File, LegSection, QuickStart};
 use crate::assumptions::{LegOrigin, Origins, RttOrigin, WindowOrigin};
-use crate::problem::{Flow, Legs, MAX_RELAYS, Place};
+use crate::problem::{Flow, LegEnd, Legs, MAX_RELAYS};
 
 /// Most legs. Chosen: each takes some 200 bytes.
-const MOST_LEGS: usize = 2_000_000;
+const MAX_LEGS: usize = 2_000_000;
 
 /// Legs, and the origins of their figures.
 pub(super) struct Built {
@@ -69,27 +69,27 @@ pub(super) fn legs(
     };
     let mut seen = BTreeSet::new();
     for Ends { from, to, span } in carried {
-        builder.add(Place::Site(from.clone()), Place::Site(to.clone()), span)?;
+        builder.add(LegEnd::Site(from.clone()), LegEnd::Site(to.clone()), span)?;
         if max_relays == 0 {
             continue;
         }
         if seen.insert((from, true)) {
             for region in &places.regions {
-                let relay = Place::Relay(region.clone());
-                builder.add(Place::Site(from.clone()), relay, span)?;
+                let relay = LegEnd::Relay(region.clone());
+                builder.add(LegEnd::Site(from.clone()), relay, span)?;
             }
         }
         if seen.insert((to, false)) {
             for region in &places.regions {
-                let relay = Place::Relay(region.clone());
-                builder.add(relay, Place::Site(to.clone()), span)?;
+                let relay = LegEnd::Relay(region.clone());
+                builder.add(relay, LegEnd::Site(to.clone()), span)?;
             }
         }
     }
     if max_relays >= 2 {
         for from in &places.regions {
             for to in places.regions.iter().filter(|to| *to != from) {
-                let (from, to) = (Place::Relay(from.clone()), Place::Relay(to.clone()));
+                let (from, to) = (LegEnd::Relay(from.clone()), LegEnd::Relay(to.clone()));
                 builder.add(from, to, &places.regions_span)?;
             }
         }
@@ -165,13 +165,13 @@ impl Builder<'_> {
         ))
     }
 
-    fn add(&mut self, from: Place, to: Place, span: &Range<usize>) -> Result<(), FileError> {
+    fn add(&mut self, from: LegEnd, to: LegEnd, span: &Range<usize>) -> Result<(), FileError> {
         let pair = (from, to);
         if self.legs.contains_key(&pair) {
             return Ok(());
         }
-        if self.legs.len() == MOST_LEGS {
-            let problem = format!("more than {MOST_LEGS} legs: name fewer sites or regions");
+        if self.legs.len() == MAX_LEGS {
+            let problem = format!("more than {MAX_LEGS} legs: name fewer sites or regions");
             return Err(self.places.source.refuse(span, problem));
         }
         let standing = self.standing_for(&pair);
@@ -241,10 +241,10 @@ impl Builder<'_> {
     /// Returns the pairs whose statements apply to this one, the most specific first, with the
     /// round-trip times of the access networks that they leave out.
     fn standing_for(&self, pair: &Pair) -> Vec<(Pair, Duration)> {
-        let own_and_region = |place: &Place| {
+        let own_and_region = |place: &LegEnd| {
             let mut names = vec![(place.clone(), Duration::ZERO)];
-            if let (Place::Site(_), Some(region)) = (place, self.places.region_of(place)) {
-                names.push((Place::Relay(region), self.places.access_rtt(place)));
+            if let (LegEnd::Site(_), Some(region)) = (place, self.places.region_of(place)) {
+                names.push((LegEnd::Relay(region), self.places.access_rtt(place)));
             }
             names
         };
@@ -266,9 +266,9 @@ impl Builder<'_> {
         rtt: Duration,
     ) -> (Leg, WindowOrigin) {
         let (from, to) = pair;
-        let site = |place: &Place| match place {
-            Place::Site(site) => self.places.sites.get(site),
-            Place::Relay(_) => None,
+        let site = |place: &LegEnd| match place {
+            LegEnd::Site(site) => self.places.sites.get(site),
+            LegEnd::Relay(_) => None,
         };
         let (source, destination) = (site(from), site(to));
         let kind = match (source, destination) {

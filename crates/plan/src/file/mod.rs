@@ -50,7 +50,7 @@ use places::Places;
 
 /// Largest multiple of the spread that is added to a round-trip time. Chosen: even ten would be
 /// unreasonable.
-const MOST_SPREADS: f64 = 100.0;
+const MAX_SPREADS: f64 = 100.0;
 
 /// A problem file that was read.
 #[derive(Debug, Clone)]
@@ -217,8 +217,8 @@ fn own_catalogue(
 fn robust(file: &text::File, source: Source<'_>) -> Result<f64, FileError> {
     let Some(stated) = &file.robust else { return Ok(0.0) };
     let spreads: f64 = *Spanned::get_ref(stated);
-    if !(0.0..=MOST_SPREADS).contains(&spreads) {
-        let problem = format!("a number from 0 to {MOST_SPREADS}, not `{spreads}`");
+    if !(0.0..=MAX_SPREADS).contains(&spreads) {
+        let problem = format!("a number from 0 to {MAX_SPREADS}, not `{spreads}`");
         return Err(source.refuse_at(stated, problem));
     }
     Ok(spreads)

@@ -14,25 +14,25 @@ use super::places::Places;
 use super::tables::shown;
 use super::text::{File, PacketFlowSection, PacketsAtSection, PacketsSection, TariffSection};
 use crate::packets::{
-    BEARABLE_LOSS, BlockCoding, FLOWS_PER_MACHINE, INTERNET_LOSS, MOST_BUDGET, MOST_BYTES,
-    MOST_PACKET_FLOWS, MOST_PER_SECOND, PacketFlow, Packets, RelayPrices,
+    BEARABLE_LOSS, BlockCoding, FLOWS_PER_MACHINE, INTERNET_LOSS, MAX_BUDGET, MAX_BYTES,
+    MAX_PACKET_FLOWS, MAX_PER_SECOND, PacketFlow, Packets, RelayPrices,
 };
-use crate::problem::{Legs, Place};
+use crate::problem::{LegEnd, Legs};
 use crate::service::Demand;
 
 /// Default duration of a flow. Source: the paper's example `[JQ 5.1.1]`.
 const SPAN: Duration = Duration::from_secs(3600);
 /// Most packets and repair packets of a block that relays accept.
-const MOST_PACKETS: u8 = 32;
-const MOST_REPAIRS: u8 = 8;
+const MAX_PACKETS: u8 = 32;
+const MAX_REPAIRS: u8 = 8;
 /// Highest price of one Mbit/s for a month, in dollars. Chosen: far above any carrier's.
-const MOST_USD_PER_MBPS: f64 = 1e5;
+const MAX_USD_PER_MBPS: f64 = 1e5;
 
 /// Returns the sources and destinations of packet flows.
 pub(super) fn ends(file: &File, places: &Places<'_>) -> Result<Vec<Ends>, FileError> {
     let source = places.source;
-    if let Some(beyond) = file.packet_flow.get(MOST_PACKET_FLOWS) {
-        return Err(source.refuse_at(beyond, format!("at most {MOST_PACKET_FLOWS} packet flows")));
+    if let Some(beyond) = file.packet_flow.get(MAX_PACKET_FLOWS) {
+        return Err(source.refuse_at(beyond, format!("at most {MAX_PACKET_FLOWS} packet flows")));
     }
     let ends = |section: &Spanned<PacketFlowSection>| {
         let PacketFlowSection { from, to, .. } = section.get_ref();
@@ -105,7 +105,7 @@ fn stated(
         })?,
     };
     let (rate, packet) = rate_and_packet(section, source)?;
-    if section.budget > MOST_BUDGET {
+    if section.budget > MAX_BUDGET {
         let problem = "a `budget` of at most 65 s: gateways take no longer one";
         return Err(source.refuse_at(&section.from, problem));
     }
@@ -114,7 +114,7 @@ fn stated(
         return Err(source.refuse_at(&section.from, problem));
     }
     let share = |share| Ratio::new(share).unwrap_or_default();
-    let internet = legs.get(&(Place::Site(from.clone()), Place::Site(to.clone())));
+    let internet = legs.get(&(LegEnd::Site(from.clone()), LegEnd::Site(to.clone())));
     let measured = internet.and_then(|leg| leg.loss).map(|loss| loss.ratio);
     let measured = measured.filter(|loss| loss.as_f64() > 0.0);
     Ok(PacketFlow {
@@ -140,14 +140,14 @@ fn rate_and_packet(
 ) -> Result<(Bandwidth, Bytes), FileError> {
     let PacketFlowSection { rate, packet, packets_per_second, .. } = section;
     if let Some(packet) = packet
-        && !(1..=MOST_BYTES).contains(&packet.get_ref().as_u64())
+        && !(1..=MAX_BYTES).contains(&packet.get_ref().as_u64())
     {
-        return Err(source.refuse_at(packet, format!("a packet of 1 to {MOST_BYTES} bytes")));
+        return Err(source.refuse_at(packet, format!("a packet of 1 to {MAX_BYTES} bytes")));
     }
     if let Some(often) = packets_per_second
-        && !(1e-3..=MOST_PER_SECOND).contains(often.get_ref())
+        && !(1e-3..=MAX_PER_SECOND).contains(often.get_ref())
     {
-        let problem = format!("0.001 to {MOST_PER_SECOND:e} packets a second");
+        let problem = format!("0.001 to {MAX_PER_SECOND:e} packets a second");
         return Err(source.refuse_at(often, problem));
     }
     let refused = |error| move |_| source.refuse_at(&section.from, error);
@@ -155,8 +155,8 @@ fn rate_and_packet(
         (Some(rate), Some(packet), None) => Ok((*rate.get_ref(), *packet.get_ref())),
         (Some(rate), None, Some(often)) => {
             let bytes = (rate.get_ref().as_bytes_per_s() / often.get_ref()).round();
-            if !(1.0..=MOST_BYTES as f64).contains(&bytes) {
-                let problem = format!("packets of {bytes} bytes: 1 to {MOST_BYTES} can be carried");
+            if !(1.0..=MAX_BYTES as f64).contains(&bytes) {
+                let problem = format!("packets of {bytes} bytes: 1 to {MAX_BYTES} can be carried");
                 return Err(source.refuse_at(often, problem));
             }
             Ok((*rate.get_ref(), Bytes::new(bytes as u64)))
@@ -178,11 +178,11 @@ fn coding(
     let Some(stated) = stated else { return Ok(BlockCoding::default()) };
     let coding = *stated.get_ref();
     let is_right = |[repairs, packets]: [u8; 2]| {
-        (1..=MOST_REPAIRS).contains(&repairs) && (1..=MOST_PACKETS).contains(&packets)
+        (1..=MAX_REPAIRS).contains(&repairs) && (1..=MAX_PACKETS).contains(&packets)
     };
     let [in_stream, _] = coding.in_stream;
     if !is_right(coding.cross_stream) || (in_stream > 0 && !is_right(coding.in_stream)) {
-        let problem = format!("1 to {MOST_REPAIRS} repair packets for 1 to {MOST_PACKETS} packets");
+        let problem = format!("1 to {MAX_REPAIRS} repair packets for 1 to {MAX_PACKETS} packets");
         return Err(source.refuse_at(stated, problem));
     }
     Ok(coding)
@@ -192,12 +192,12 @@ fn tariff(stated: &Spanned<TariffSection>, source: Source<'_>) -> Result<Tariff,
     match *stated.get_ref() {
         TariffSection { usd_per_gb: Some(price), usd_per_mbps: None } => Ok(Tariff::PerGb(price)),
         TariffSection { usd_per_gb: None, usd_per_mbps: Some(price) }
-            if price.as_usd() <= MOST_USD_PER_MBPS =>
+            if price.as_usd() <= MAX_USD_PER_MBPS =>
         {
             Ok(Tariff::Percentile { usd_per_mbps: price.as_usd() })
         }
         TariffSection { usd_per_gb: None, usd_per_mbps: Some(_) } => {
-            let problem = format!("at most {MOST_USD_PER_MBPS} dollars a month for each Mbit/s");
+            let problem = format!("at most {MAX_USD_PER_MBPS} dollars a month for each Mbit/s");
             Err(source.refuse_at(stated, problem))
         }
         _ => Err(source.refuse_at(stated, "either `usd_per_gb` or `usd_per_mbps`")),

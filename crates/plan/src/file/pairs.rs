@@ -10,11 +10,11 @@ use super::places::{Places, window};
 use super::probes;
 use super::tables::{self, Table};
 use super::text::{File, LegSection, PairSection};
-use crate::problem::Place;
+use crate::problem::LegEnd;
 
 /// An ordered pair of places; a region stands for relays there and, if nothing is stated about
 /// them, for its sites.
-pub(super) type Pair = (Place, Place);
+pub(super) type Pair = (LegEnd, LegEnd);
 
 /// All statements about pairs.
 #[derive(Default)]
@@ -166,8 +166,8 @@ fn pair_of(
             }
         }
     }
-    let [from, to] = <[Place; 2]>::try_from(ends).expect("two columns");
-    Ok((from != to || matches!(from, Place::Relay(_))).then_some((from, to)))
+    let [from, to] = <[LegEnd; 2]>::try_from(ends).expect("two columns");
+    Ok((from != to || matches!(from, LegEnd::Relay(_))).then_some((from, to)))
 }
 
 /// Returns a round-trip time plus `robust` times its spread.
@@ -245,7 +245,7 @@ fn directions(
         }
         _ => return Err(source.refuse(span, "either `between = [a, b]` or `from` and `to`")),
     };
-    if pairs.iter().any(|(from, to)| from == to && matches!(from, Place::Site(_))) {
+    if pairs.iter().any(|(from, to)| from == to && matches!(from, LegEnd::Site(_))) {
         return Err(source.refuse(span, "two different places"));
     }
     Ok(pairs)

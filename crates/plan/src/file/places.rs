@@ -9,12 +9,12 @@ use tradewind_units::{Bandwidth, Bytes, Duration, RegionId, SiteId};
 use super::error::{FileError, Source};
 use super::tables::shown;
 use super::text::{File, GeneratedSites, Regions};
-use crate::problem::Place;
+use crate::problem::LegEnd;
 
 /// Most sites. Chosen: the number of legs grows with sites times regions.
-const MOST_SITES: usize = 5_000;
+const MAX_SITES: usize = 5_000;
 /// Most candidate regions. Chosen: all clouds have some two hundred.
-const MOST_REGIONS: usize = 500;
+const MAX_REGIONS: usize = 500;
 
 /// A site: the source or destination of flows.
 #[derive(Debug, Clone)]
@@ -63,8 +63,8 @@ impl<'a> Places<'a> {
 
     fn add(&mut self, site: Site) -> Result<(), FileError> {
         let refuse = |problem: String| Err(self.source.refuse(&site.span, problem));
-        if self.sites.len() == MOST_SITES {
-            return refuse(format!("at most {MOST_SITES} sites"));
+        if self.sites.len() == MAX_SITES {
+            return refuse(format!("at most {MAX_SITES} sites"));
         }
         if self.sites.contains_key(&site.id) {
             return refuse(format!("a second site `{}`: ids must differ", site.id));
@@ -141,11 +141,11 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the site or region of this name, candidate or not.
-    pub(super) fn place(&self, name: &str) -> Result<Place, String> {
+    pub(super) fn place(&self, name: &str) -> Result<LegEnd, String> {
         if let Some(site) = SiteId::new(name).ok().filter(|id| self.sites.contains_key(id)) {
-            return Ok(Place::Site(site));
+            return Ok(LegEnd::Site(site));
         }
-        self.region(name).map(Place::Relay).ok_or_else(|| {
+        self.region(name).map(LegEnd::Relay).ok_or_else(|| {
             let close = self.catalogue.did_you_mean(name);
             format!("no site and no region of the catalogue is called `{}`{close}", shown(name))
         })
@@ -166,27 +166,27 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the region of a relay, or the one that a site is in.
-    pub(super) fn region_of(&self, place: &Place) -> Option<RegionId> {
+    pub(super) fn region_of(&self, place: &LegEnd) -> Option<RegionId> {
         match place {
-            Place::Relay(region) => Some(region.clone()),
-            Place::Site(site) => self.sites.get(site)?.region.clone(),
+            LegEnd::Relay(region) => Some(region.clone()),
+            LegEnd::Site(site) => self.sites.get(site)?.region.clone(),
         }
     }
 
     /// Returns the coordinates of a place, if they are known.
-    pub(super) fn location(&self, place: &Place) -> Option<Coordinates> {
+    pub(super) fn location(&self, place: &LegEnd) -> Option<Coordinates> {
         let own = match place {
-            Place::Relay(_) => None,
-            Place::Site(site) => self.sites.get(site)?.location,
+            LegEnd::Relay(_) => None,
+            LegEnd::Site(site) => self.sites.get(site)?.location,
         };
         own.or_else(|| Some(self.catalogue.region(&self.region_of(place)?)?.location))
     }
 
     /// Returns the round-trip time of a site's access network; zero for a region.
-    pub(super) fn access_rtt(&self, place: &Place) -> Duration {
+    pub(super) fn access_rtt(&self, place: &LegEnd) -> Duration {
         match place {
-            Place::Relay(_) => Duration::ZERO,
-            Place::Site(site) => self.sites.get(site).map_or(Duration::ZERO, |s| s.access_rtt),
+            LegEnd::Relay(_) => Duration::ZERO,
+            LegEnd::Site(site) => self.sites.get(site).map_or(Duration::ZERO, |s| s.access_rtt),
         }
     }
 }
@@ -250,7 +250,7 @@ fn part_of(
 }
 
 /// The largest window that TCP's window scale can express [RFC 7323 section 2.3].
-const MOST_WINDOW: Bytes = Bytes::new((1 << 30) - 1);
+const MAX_WINDOW: Bytes = Bytes::new((1 << 30) - 1);
 
 /// Validates a window: above zero, and no more than TCP supports.
 pub(super) fn window(
@@ -261,7 +261,7 @@ pub(super) fn window(
     if *window.get_ref() == Bytes::ZERO {
         return Err(source.refuse_at(window, "a window above zero, not `0 B`"));
     }
-    if *window.get_ref() > MOST_WINDOW {
+    if *window.get_ref() > MAX_WINDOW {
         return Err(
             source.refuse_at(window, "at most 1 GB, which is all that TCP can have under way")
         );
@@ -296,8 +296,8 @@ fn regions(
             return Err(source.refuse_at(region, problem));
         }
     }
-    if listed.len() > MOST_REGIONS {
-        return Err(source.refuse_at(spanned, format!("at most {MOST_REGIONS} regions")));
+    if listed.len() > MAX_REGIONS {
+        return Err(source.refuse_at(spanned, format!("at most {MAX_REGIONS} regions")));
     }
     Ok(listed.iter().map(|region| region.get_ref().clone()).collect())
 }

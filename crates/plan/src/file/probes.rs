@@ -15,7 +15,7 @@ use super::pairs::{Pair, Stated, Texts, robust_rtt};
 use super::places::Places;
 use super::tables::{self, shown};
 use super::text::{File, ProbesSection};
-use crate::problem::Place;
+use crate::problem::LegEnd;
 
 /// The supported version of reports: `schema_version` of `probe`.
 const SCHEMA_VERSION: u64 = 1;
@@ -41,7 +41,7 @@ pub(super) fn stated(
             for (index, report) in reports.parse()?.iter().enumerate() {
                 let at = Reported { reports: &reports, index, report };
                 let to = at.target(section, places)?;
-                if to == from && matches!(to, Place::Site(_)) {
+                if to == from && matches!(to, LegEnd::Site(_)) {
                     return Err(at.refuse("target", format!("{to} is where the probe ran")));
                 }
                 at.add((from.clone(), to), robust, stated)?;
@@ -51,7 +51,7 @@ pub(super) fn stated(
     Ok(())
 }
 
-fn place(name: &Spanned<String>, places: &Places<'_>) -> Result<Place, FileError> {
+fn place(name: &Spanned<String>, places: &Places<'_>) -> Result<LegEnd, FileError> {
     let found = places.place(name.get_ref());
     found.map_err(|problem| places.source.refuse_at(name, problem))
 }
@@ -124,7 +124,7 @@ impl Reported<'_> {
     }
 
     /// Returns the measured place: by `targets`, else by the host's name.
-    fn target(&self, section: &ProbesSection, places: &Places<'_>) -> Result<Place, FileError> {
+    fn target(&self, section: &ProbesSection, places: &Places<'_>) -> Result<LegEnd, FileError> {
         let version = self.report.get("schema_version").and_then(Value::as_u64);
         if version != Some(SCHEMA_VERSION) {
             let found = version.map_or_else(|| "none".to_owned(), |version| version.to_string());

@@ -11,7 +11,7 @@ use tradewind_units::{UnitError, time::duration_from_millis};
 use super::error::FileError;
 
 /// Most rows of a table. Chosen: a full mesh of a thousand places.
-const MOST_ROWS: usize = 1_000_000;
+const MAX_ROWS: usize = 1_000_000;
 
 /// A kind of table: its columns with their accepted names, ours first.
 pub(super) struct Kind {
@@ -134,8 +134,8 @@ impl<'a> Table<'a> {
                 let problem = format!("{} cells, the header has {}", record.len(), header.len());
                 return Err(refuse(line, None, problem));
             }
-            if table.rows.len() == MOST_ROWS {
-                return Err(refuse(line, None, format!("more than {MOST_ROWS} rows")));
+            if table.rows.len() == MAX_ROWS {
+                return Err(refuse(line, None, format!("more than {MAX_ROWS} rows")));
             }
             let row = Row { line, cells: record.iter().map(str::to_owned).collect() };
             let is_silent = table.text(&row, kind.value[0].0).is_none();
@@ -313,8 +313,8 @@ fn matrix(header: &csv::StringRecord, records: Records<'_>) -> Result<Vec<Row>, 
             if cell.is_empty() || to == from {
                 continue;
             }
-            if rows.len() == MOST_ROWS {
-                return Err((line, format!("more than {MOST_ROWS} cells")));
+            if rows.len() == MAX_ROWS {
+                return Err((line, format!("more than {MAX_ROWS} cells")));
             }
             rows.push(Row { line, cells: [from, to, cell].map(str::to_owned).to_vec() });
         }
@@ -340,9 +340,9 @@ pub(super) fn price(usd_per_gb: f64) -> Result<PricePerGb, UnitError> {
 
 /// Escapes and shortens foreign text for one line.
 pub(super) fn shown(text: &str) -> String {
-    const MOST: usize = 60;
-    let mut short: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
-    if text.chars().nth(MOST).is_some() {
+    const MAX: usize = 60;
+    let mut short: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX).is_some() {
         short.push('…');
     }
     short
@@ -350,9 +350,9 @@ pub(super) fn shown(text: &str) -> String {
 
 /// Shortens a parser's message, which may quote its input.
 pub(super) fn shown_message(message: &str) -> String {
-    const MOST: usize = 400;
-    let mut short: String = message.chars().take(MOST).collect();
-    if message.chars().nth(MOST).is_some() {
+    const MAX: usize = 400;
+    let mut short: String = message.chars().take(MAX).collect();
+    if message.chars().nth(MAX).is_some() {
         short.push('…');
     }
     short

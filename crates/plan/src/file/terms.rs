@@ -16,9 +16,9 @@ use crate::problem::{RelayType, Running};
 /// The name of egress destinations outside the clouds.
 const INTERNET: &str = "internet";
 /// Most relay types. Chosen: the number of paths grows with powers of it.
-const MOST_RELAY_TYPES: usize = 16;
+const MAX_RELAY_TYPES: usize = 16;
 /// Most running relays of a type in a region. Chosen: far above any plan.
-const MOST_RUNNING: usize = 10_000;
+const MAX_RUNNING: usize = 10_000;
 
 /// Returns the relay types of the file; CP's if it has none.
 pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayType>, FileError> {
@@ -41,8 +41,8 @@ pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayT
                 format!("{} for one connection, but all together carry {capacity}", each.get_ref());
             return Err(source.refuse_at(each, problem));
         }
-        if types.len() == MOST_RELAY_TYPES {
-            return Err(source.refuse_at(spanned, format!("at most {MOST_RELAY_TYPES} types")));
+        if types.len() == MAX_RELAY_TYPES {
+            return Err(source.refuse_at(spanned, format!("at most {MAX_RELAY_TYPES} types")));
         }
         types.push(RelayType {
             id: id.clone(),
@@ -132,8 +132,8 @@ pub(super) fn most(
     for section in file.relay_type.iter().map(toml::Spanned::get_ref) {
         let Some(stated) = &section.most else { continue };
         let most = *stated.get_ref();
-        if most > MOST_RUNNING {
-            let problem = format!("0 to {MOST_RUNNING}, not {most}");
+        if most > MAX_RUNNING {
+            let problem = format!("0 to {MAX_RUNNING}, not {most}");
             return Err(places.source.refuse_at(stated, problem));
         }
         let key = |region: &RegionId| (region.clone(), section.id.get_ref().clone());
@@ -233,9 +233,8 @@ pub(super) fn running(
             }
         };
         let count = relay.count.as_ref().map_or(1, |count| *count.get_ref());
-        if let Some(stated) = relay.count.as_ref().filter(|_| !(1..=MOST_RUNNING).contains(&count))
-        {
-            return Err(source.refuse_at(stated, format!("1 to {MOST_RUNNING}, not {count}")));
+        if let Some(stated) = relay.count.as_ref().filter(|_| !(1..=MAX_RUNNING).contains(&count)) {
+            return Err(source.refuse_at(stated, format!("1 to {MAX_RUNNING}, not {count}")));
         }
         if running.relays.insert((region.clone(), relay_type), count).is_some() {
             return Err(source.refuse_at(&relay.region, "named twice: state one `count`"));

@@ -20,7 +20,7 @@ const IN_BYTES: &str = "time_s,source,destination,volume_bytes";
 /// Latest time that a row may have, in seconds: five hundred years after the epoch.
 const LATEST_S: f64 = 500.0 * 366.0 * 86_400.0;
 /// Limit on pairs times periods. Chosen: about a second's work with all predictors.
-const MOST_SUMS: u64 = 2_000_000;
+const MAX_SUMS: u64 = 2_000_000;
 
 /// The reason why a log was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -170,7 +170,7 @@ impl History {
             *periods.entry(number(flow) - first).or_default() += flow.volume.as_u64() as f64;
         }
         let spanned = last - first + 1;
-        if spanned.saturating_mul(sums.len() as u64) > MOST_SUMS {
+        if spanned.saturating_mul(sums.len() as u64) > MAX_SUMS {
             return Err(LogError::TooManyPeriods { pairs: sums.len(), periods: spanned });
         }
         let series = sums.into_iter().map(|((source, destination), sums)| {

@@ -9,8 +9,8 @@ use tradewind_model::packet::cost::packet_cost_at_one;
 use tradewind_model::packet::{PacketCost, PacketPath, PacketService, cost::packet_cost};
 use tradewind_units::{Duration, Money, RegionId};
 
-use super::{MOST_RELAYS, PacketError, PacketFlow, Packets};
-use crate::problem::{Inputs, Place};
+use super::{MAX_RELAYS, PacketError, PacketFlow, Packets};
+use crate::problem::{Inputs, LegEnd};
 
 /// The relays of an option, by the indices of their regions among the candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,21 +67,21 @@ pub(super) struct Ends {
 
 impl<'a> DelayTable<'a> {
     pub(super) fn new(packets: &'a Packets, inputs: &'a Inputs) -> Self {
-        let relay = |region: &RegionId| Place::Relay(region.clone());
+        let relay = |region: &RegionId| LegEnd::Relay(region.clone());
         let from = |from: &RegionId| {
             inputs.regions.iter().map(|to| one_way(inputs, relay(from), relay(to))).collect()
         };
-        let has_pairs = inputs.max_relays >= MOST_RELAYS && !packets.flows.is_empty();
+        let has_pairs = inputs.max_relays >= MAX_RELAYS && !packets.flows.is_empty();
         let between =
             if has_pairs { inputs.regions.iter().map(from).collect() } else { Vec::new() };
         Self { packets, inputs, between }
     }
 
     pub(super) fn ends(&self, flow: &PacketFlow) -> Ends {
-        let site = |site| Place::Site(site);
+        let site = |site| LegEnd::Site(site);
         let (from, to) = (site(flow.source.clone()), site(flow.destination.clone()));
         let regions = if self.inputs.max_relays == 0 { &[][..] } else { &self.inputs.regions };
-        let relays = || regions.iter().map(|region| Place::Relay(region.clone()));
+        let relays = || regions.iter().map(|region| LegEnd::Relay(region.clone()));
         Ends {
             first: relays().map(|relay| one_way(self.inputs, from.clone(), relay)).collect(),
             last: relays().map(|relay| one_way(self.inputs, relay, to.clone())).collect(),
@@ -211,6 +211,6 @@ impl<'a> DelayTable<'a> {
 }
 
 /// Returns half of the round-trip time between two places, if that is known.
-fn one_way(inputs: &Inputs, from: Place, to: Place) -> Option<Duration> {
+fn one_way(inputs: &Inputs, from: LegEnd, to: LegEnd) -> Option<Duration> {
     inputs.legs.get(&(from, to)).map(|leg| leg.rtt / 2)
 }

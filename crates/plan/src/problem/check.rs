@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_model::fct::LONGEST;
+use tradewind_model::fct::MAX;
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
 use tradewind_units::{
@@ -78,7 +78,7 @@ pub enum ProblemError {
     },
     /// Costs that could overflow.
     #[error(
-        "flows: their dearest paths, relays and moves included, come to more than {MOST_USD:e} \
+        "flows: their dearest paths, relays and moves included, come to more than {MAX_USD:e} \
          dollars together"
     )]
     TooMuchMoney,
@@ -90,11 +90,11 @@ pub enum ProblemError {
 /// Greatest total cost in dollars of a problem's flows on their most expensive paths, each over
 /// relays of its own. Chosen: half of what 64 bits hold in nano-dollars, so that no solver's sum
 /// overflows.
-const MOST_USD: f64 = 4e9;
+const MAX_USD: f64 = 4e9;
 
 /// Refuses a problem in which the cost of some plan could overflow.
 pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
-    if dearest_usd(problem) > MOST_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
+    if dearest_usd(problem) > MAX_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
 }
 
 /// Returns the extra cost of a relay beyond a quota, more than twice the cost of any plan; refuses
@@ -102,7 +102,7 @@ pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
 pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
     let usd = 2.0 * dearest_usd(problem) + 0.01;
     let hops = (problem.flows().len() * problem.max_relays()) as f64;
-    if usd * hops > MOST_USD {
+    if usd * hops > MAX_USD {
         return Err(ProblemError::TooMuchMoney);
     }
     Money::from_usd(usd).map_err(|_| ProblemError::TooMuchMoney)
@@ -110,12 +110,12 @@ pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
 
 impl Problem {
     /// Returns the flows of which the direct path or a candidate reaches the longest time that the
-    /// model can express ([`LONGEST`]).
+    /// model can express ([`MAX`]).
     pub fn beyond_longest(&self) -> impl Iterator<Item = &FlowId> {
         let flows = self.inputs.flows.iter().enumerate();
         let is_beyond = move |flow: usize| {
             let candidates = self.candidates[flow].iter().map(|candidate| candidate.fct);
-            candidates.chain(self.direct_fct(flow)).any(|fct| fct >= LONGEST)
+            candidates.chain(self.direct_fct(flow)).any(|fct| fct >= MAX)
         };
         flows.filter(move |(at, _)| is_beyond(*at)).map(|(_, flow)| &flow.id)
     }

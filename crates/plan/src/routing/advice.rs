@@ -19,7 +19,7 @@ use crate::problem::RelayType;
 
 mod verdict;
 
-pub use verdict::{LEAST_GAIN, LEAST_SAVED, Reason, Verdict};
+pub use verdict::{MIN_GAIN, MIN_SAVED, Reason, Verdict};
 
 /// The volume of a flow, the machines that may carry it, and prices.
 #[derive(Debug, Clone)]

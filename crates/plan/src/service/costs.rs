@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// of three reports one may get lost.
 const SETTLES: Duration = Duration::from_secs(3);
 /// Fewest packets of an interval that is evaluated. Chosen: three a second.
-const LEAST_PACKETS: u64 = 100;
+const MIN_PACKETS: u64 = 100;
 /// Time for which a service's measured traffic is remembered. Chosen: other flows, with which
 /// blocks are shared, come and go; once it is forgotten, trying the service again takes half a
 /// minute.
@@ -163,7 +163,7 @@ impl FlowCosts {
     fn measure(&mut self, at: Timestamp, service: PacketService, (before, after): (Spent, Spent)) {
         let packets = after.packets.saturating_sub(before.packets);
         let copied = after.copied.saturating_sub(before.copied);
-        if service == PacketService::Direct || packets == 0 || copied < LEAST_PACKETS {
+        if service == PacketService::Direct || packets == 0 || copied < MIN_PACKETS {
             return;
         }
         let mean = after.bytes.saturating_sub(before.bytes) as f64 / packets as f64;

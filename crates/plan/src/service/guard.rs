@@ -43,10 +43,10 @@ const WORTH_WAITING: f64 = 0.5;
 /// is more tolerable than such a queue.
 const MUCH: f64 = 0.01;
 /// Fraction of late intervals above which an outcome counts as late.
-const MOST: f64 = 0.5;
+const MAX: f64 = 0.5;
 /// Hold time in intervals after a step up that did harm, at first and at most.
 const HELD_FOR: u32 = 60;
-const MOST_HELD_FOR: u32 = HELD_FOR << 5;
+const MAX_HELD_FOR: u32 = HELD_FOR << 5;
 /// The same at first if the queue has shown that the step was the cause. Chosen: a try makes all
 /// packets late until the queue has drained, in perhaps ten seconds, which should be less than a
 /// hundredth of the time.
@@ -116,7 +116,7 @@ impl Recent {
         let queues: Duration = last.iter().map(|seen| seen.queue).sum();
         Outcome {
             missed,
-            is_late: late > MOST * last.len() as f64,
+            is_late: late > MAX * last.len() as f64,
             queue: queues / u32::try_from(last.len().max(1)).unwrap_or(1),
         }
     }
@@ -261,7 +261,7 @@ impl Guard {
             self.hold = self.hold.max(HELD_FOR_QUEUE);
         }
         self.state = State::Holding { left: self.hold, is_sure };
-        self.hold = (self.hold * 2).min(MOST_HELD_FOR);
+        self.hold = (self.hold * 2).min(MAX_HELD_FOR);
     }
 
     /// Returns whether a step up is allowed now that packets are missed, given the queueing delay

@@ -38,7 +38,7 @@ const BAD_BEFORE_UP: u32 = 2;
 /// come in bursts.
 const GOOD_BEFORE_DOWN: u32 = 30;
 /// The greatest number of them, after cheaper ones have failed repeatedly.
-const MOST_BEFORE_DOWN: u32 = 30 << 6;
+const MAX_BEFORE_DOWN: u32 = 30 << 6;
 /// Consecutive checks in which a service is too slow before it counts as such. Chosen: at one a
 /// second, longer than a burst of queueing.
 const SLOW_BEFORE_LEFT: u32 = 5;
@@ -274,7 +274,7 @@ impl ServiceKeeper {
             return None;
         }
         if self.is_trial {
-            self.good_before_down = (self.good_before_down * 2).min(MOST_BEFORE_DOWN);
+            self.good_before_down = (self.good_before_down * 2).min(MAX_BEFORE_DOWN);
         }
         Some(self.change(stronger, Cause::Missed))
     }

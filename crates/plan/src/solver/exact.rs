@@ -57,7 +57,7 @@ const START_STEPS: u64 = 50_000;
 /// The share of the limits for linear programs that add pattern cuts, and the most rounds of that,
 /// and of the integer counts after it. Chosen: later rounds bring little.
 const PATTERNS_SHARE: f64 = 0.4;
-const MOST_PATTERN_ROUNDS: usize = 40;
+const MAX_PATTERN_ROUNDS: usize = 40;
 
 /// A predicate on a flow and the index of one of its candidates: whether the program has that one.
 pub(in crate::solver) type Retained<'a> = &'a dyn Fn(usize, usize) -> bool;
@@ -123,7 +123,7 @@ impl Exact<'_> {
         let mut search = Search::new(problem, formulation, limits, "auto", Some(start.clone()));
         (search.bound, search.bound_cost) = (start.bound, start.bound_cost);
         search.rule_out_patterns(goal);
-        for _ in 0..MOST_PATTERN_ROUNDS {
+        for _ in 0..MAX_PATTERN_ROUNDS {
             let Some(run) = search.next_run() else { break };
             let run = RunLimits { whole: Whole::Counts, ..run };
             let Some(answer) = search.relaxed(goal, run) else { break };
@@ -331,7 +331,7 @@ impl<'a> Search<'a> {
         let remaining = 1.0 - PATTERNS_SHARE;
         let steps = (self.steps as f64 * remaining) as u64;
         let time = self.limits.time_left.map(|left| left().mul_f64(remaining));
-        for _ in 0..MOST_PATTERN_ROUNDS {
+        for _ in 0..MAX_PATTERN_ROUNDS {
             let Some(run) = self.next_run() else { return };
             let is_late = run.time.zip(time).is_some_and(|(left, least)| left < least);
             if is_late || self.steps < steps {

@@ -25,7 +25,7 @@ use crate::problem::{Objective, Offer, Problem};
 mod cheapest;
 
 /// The least gain that counts: a nanosecond, the resolution of completion times.
-const LEAST_GAIN_S: f64 = 1e-9;
+const MIN_GAIN_S: f64 = 1e-9;
 
 /// Weights of the equal share against the share of capacity. Chosen: the time for more of them
 /// exceeds the time that they save.
@@ -136,7 +136,7 @@ impl<'a> Search<'a> {
             return;
         }
         match self.bound_of(fates) {
-            Some(bound) if bound < self.best_s() - LEAST_GAIN_S => {}
+            Some(bound) if bound < self.best_s() - MIN_GAIN_S => {}
             _ => return,
         }
         if next == fates.len() {
@@ -228,7 +228,7 @@ impl<'a> Search<'a> {
             let before = node.clone();
             node.take(choice, self.problem);
             let bound = self.bound_from(menus, node);
-            if bound.is_some_and(|bound| bound < self.best_s() - LEAST_GAIN_S) {
+            if bound.is_some_and(|bound| bound < self.best_s() - MIN_GAIN_S) {
                 self.choose_path(choices, menus, node);
             }
             *node = before;

@@ -73,30 +73,30 @@ impl Default for LagrangianSearch<'static> {
 
 /// The number of flows up to which the search also starts from the cheapest plan. Chosen: from
 /// there it takes long.
-const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
+const MAX_FLOWS_FROM_CHEAPEST: usize = 1_000;
 
 /// Kicks without improvement until the search goes on to branching, and until it ends. Chosen.
 const FIRST_KICKS: u32 = 400;
-const MOST_KICKS: u32 = 3_000;
+const MAX_KICKS: u32 = 3_000;
 
 /// Rounds of ruin and recreate without improvement until that search ends. Chosen by trial.
 const IDLE_ROUNDS: u32 = 4;
 
 /// Flows times changes of a set of relays by one up to which they are ruined and recreated. Chosen:
 /// with more a round takes many seconds.
-const MOST_SET_CHANGES: usize = 3_000_000;
+const MAX_SET_CHANGES: usize = 3_000_000;
 
 /// The most rounds of the ascent. Chosen: later ones win less than a thousandth.
-const MOST_ROUNDS: u64 = 4_000;
+const MAX_ROUNDS: u64 = 4_000;
 
 /// Rounds between two checks of an ascent's progress, the least relative rise that counts as
 /// progress, and the checks without progress until the ascent ends. Chosen by trial.
 const STRETCH: u64 = 50;
-const LEAST_RISE: f64 = 1e-5;
-const MOST_IDLE_STRETCHES: u32 = 2;
+const MIN_RISE: f64 = 1e-5;
+const MAX_IDLE_STRETCHES: u32 = 2;
 
 /// The most options evaluated in sum over all rounds. Chosen: a third of ten seconds.
-const MOST_OPTIONS: u64 = 100_000_000;
+const MAX_OPTIONS: u64 = 100_000_000;
 
 impl Solver for LagrangianSearch<'_> {
     fn name(&self) -> &'static str {
@@ -159,7 +159,7 @@ impl LagrangianSearch<'_> {
             search.start(&choices, &mut work);
         }
         let changes = table.supplies.len().pow(2).saturating_mul(table.flows());
-        if changes <= MOST_SET_CHANGES {
+        if changes <= MAX_SET_CHANGES {
             let recreate = Recreate::new(&table, search.lambda);
             recreate.improve(&mut search, IDLE_ROUNDS, bound.least, &mut work);
         }
@@ -173,7 +173,7 @@ impl LagrangianSearch<'_> {
                 };
                 branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
             }
-            search.kick(MOST_KICKS, bound.least, &mut work);
+            search.kick(MAX_KICKS, bound.least, &mut work);
         }
         bound.least = bound.least.max(0.0);
         Survey { found: finish(problem, search.best, plans, &bound), margins }
@@ -214,15 +214,15 @@ fn value(state: &State<'_>) -> f64 {
 
 /// Returns the lower bound, over all paths, those included that are no candidates.
 fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut Work<'_>) -> Bound {
-    let rounds = MOST_ROUNDS.min(MOST_OPTIONS / table.len().max(1) as u64).max(20);
+    let rounds = MAX_ROUNDS.min(MAX_OPTIONS / table.len().max(1) as u64).max(20);
     let affordable = work.left / 3 / (table.flows() as u64 / 8 + 1);
     let mut left = rounds.min(affordable);
     let mut idle = 0;
-    while left > 0 && idle < MOST_IDLE_STRETCHES {
+    while left > 0 && idle < MAX_IDLE_STRETCHES {
         let before = ascent.best.least;
         ascent.run(STRETCH.min(left), f64::INFINITY, work);
         left = left.saturating_sub(STRETCH);
-        let rose = ascent.best.least - before > LEAST_RISE * ascent.best.least.abs();
+        let rose = ascent.best.least - before > MIN_RISE * ascent.best.least.abs();
         idle = if rose { 0 } else { idle + 1 };
     }
     let mut bound = ascent.best.clone();
@@ -248,7 +248,7 @@ fn starting_choices(
     bound: &Bound,
     plans: &[Plan],
 ) -> Vec<Vec<usize>> {
-    let few = table.flows() <= MOST_FLOWS_FROM_CHEAPEST;
+    let few = table.flows() <= MAX_FLOWS_FROM_CHEAPEST;
     let cheapest = few.then(|| cheapest(table));
     let given = plans.iter().filter_map(|plan| choices_of(problem, table, plan));
     [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::candidates::example;
-    use crate::problem::{Inputs, Place};
+    use crate::problem::{Inputs, LegEnd};
     use crate::solver::Exhaustive;
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         let mut inputs = example::problem(3, StartUp::Ignored).inputs().clone();
         inputs.max_relays = 1;
         for ((from, to), leg) in &mut inputs.legs {
-            let is_direct = matches!((from, to), (Place::Site(_), Place::Site(_)));
+            let is_direct = matches!((from, to), (LegEnd::Site(_), LegEnd::Site(_)));
             leg.rtt = Duration::from_millis(if is_direct { 300 } else { 40 });
         }
         let price = |at: usize| PricePerGb::from_usd_per_gb(at as f64).unwrap();

@@ -41,7 +41,7 @@ impl Shares {
     /// Returns the shares by the number of paths of all flows. Chosen by trial: the exact program
     /// has a column for each of them. Up to some thousand it can be solved to optimality, so that
     /// most of the time goes there. With more the best plan comes from the search and from parts,
-    /// and beyond [`MOST_PATHS_FOR_EXACT`] the whole program does not finish even its first
+    /// and beyond [`MAX_PATHS_FOR_EXACT`] the whole program does not finish even its first
     /// relaxation.
     fn of(paths: usize) -> Self {
         use Stage::{Counts, Parts, Whole};
@@ -50,7 +50,7 @@ impl Shares {
                 let stages = [(Whole, 0.1), (Counts, 0.1), (Parts, 0.1), (Whole, 0.55)];
                 Self { lagrangian: 0.1, stages }
             }
-            2_000..MOST_PATHS_FOR_EXACT => {
+            2_000..MAX_PATHS_FOR_EXACT => {
                 let stages = [(Parts, 0.13), (Counts, 0.2), (Parts, 0.25), (Whole, 0.17)];
                 Self { lagrangian: 0.2, stages }
             }
@@ -65,7 +65,7 @@ impl Shares {
 /// The share for making the proved plan cheaper. Chosen: ties are few.
 const TIE_SHARE: f64 = 0.05;
 
-const MOST_PATHS_FOR_EXACT: usize = 20_000;
+const MAX_PATHS_FOR_EXACT: usize = 20_000;
 
 /// The solver `auto`. Starts from the paper's heuristics, of those that add relay by relay as far
 /// as their share of the limits goes; a plan that is not proved optimal goes on to the next stage.
@@ -152,7 +152,7 @@ fn finish(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let paths = paths(problem);
-    let is_for_exact = paths < MOST_PATHS_FOR_EXACT && !problem.leaves_out();
+    let is_for_exact = paths < MAX_PATHS_FOR_EXACT && !problem.leaves_out();
     let effort = if is_for_exact { Effort::Brief } else { Effort::Full };
     let shares = Shares::of(paths);
     let survey =

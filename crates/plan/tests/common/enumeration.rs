@@ -1,7 +1,7 @@
 //! The best of all plans by plain enumeration: every path of each flow, built from the legs and not
 //! from the problem's candidates, and every split of flows over relays.
 
-use tradewind_plan::{Candidate, Objective, Place, Problem};
+use tradewind_plan::{Candidate, LegEnd, Objective, Problem};
 use tradewind_units::{Duration, Money};
 
 /// Returns makespan (zero unless it is the objective), score and cost of the best of all plans;
@@ -79,11 +79,11 @@ fn extend(problem: &Problem, flow: usize, relays: &mut Vec<usize>, found: &mut V
         return;
     }
     let region = |offer: usize| problem.offers()[offer].region.clone();
-    let last = relays.last().map(|offer| Place::Relay(region(*offer)));
-    let from = last.unwrap_or_else(|| Place::Site(ends.source.clone()));
+    let last = relays.last().map(|offer| LegEnd::Relay(region(*offer)));
+    let from = last.unwrap_or_else(|| LegEnd::Site(ends.source.clone()));
     for next in 0..problem.offers().len() {
         let is_known =
-            problem.inputs().legs.contains_key(&(from.clone(), Place::Relay(region(next))));
+            problem.inputs().legs.contains_key(&(from.clone(), LegEnd::Relay(region(next))));
         if is_known && relays.iter().all(|passed| region(*passed) != region(next)) {
             relays.push(next);
             extend(problem, flow, relays, found);

@@ -9,7 +9,7 @@ pub(crate) mod random;
 
 use tradewind_model::leg::{RELAY_FLOW_MBPS, RELAY_TO_RELAY_WINDOW};
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
-use tradewind_plan::{Flow, Inputs, Legs, Place};
+use tradewind_plan::{Flow, Inputs, LegEnd, Legs};
 use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, SiteId};
 
 pub(crate) fn usd(amount: f64) -> Money {
@@ -32,11 +32,11 @@ pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
     ];
     let regions: Vec<RegionId> = regions.iter().map(|id| RegionId::new(*id).unwrap()).collect();
     let site_places =
-        sites.iter().map(|(name, at)| (Place::Site(SiteId::new(*name).unwrap()), *at));
+        sites.iter().map(|(name, at)| (LegEnd::Site(SiteId::new(*name).unwrap()), *at));
     let relay_places = regions
         .iter()
-        .map(|id| (Place::Relay(id.clone()), catalogue.require(id).unwrap().location));
-    let places: Vec<(Place, Coordinates)> = site_places.chain(relay_places).collect();
+        .map(|id| (LegEnd::Relay(id.clone()), catalogue.require(id).unwrap().location));
+    let places: Vec<(LegEnd, Coordinates)> = site_places.chain(relay_places).collect();
     let mut legs = Legs::new();
     for (from, from_at) in &places {
         for (to, to_at) in places.iter().filter(|(to, _)| to != from) {
@@ -55,8 +55,8 @@ pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
 
 /// Sets windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a
 /// flow at relays.
-fn dressed(leg: Leg, from: &Place, to: &Place) -> Leg {
-    let is_site = |place: &Place| matches!(place, Place::Site(_));
+fn dressed(leg: Leg, from: &LegEnd, to: &LegEnd) -> Leg {
+    let is_site = |place: &LegEnd| matches!(place, LegEnd::Site(_));
     let leg = if is_site(from) || is_site(to) {
         leg.capped_at(mbps(1000.0))
     } else {
@@ -87,13 +87,13 @@ pub(crate) fn drawn(
     capacity_mbps: f64,
     budget_usd: f64,
 ) -> Inputs {
-    let sites: Vec<Place> = (0..flow_count + 1)
-        .map(|index| Place::Site(SiteId::new(format!("site{index}")).unwrap()))
+    let sites: Vec<LegEnd> = (0..flow_count + 1)
+        .map(|index| LegEnd::Site(SiteId::new(format!("site{index}")).unwrap()))
         .collect();
     let regions: Vec<RegionId> =
         (0..region_count).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
-    let relays = regions.iter().map(|id| Place::Relay(id.clone()));
-    let places: Vec<Place> = sites.into_iter().chain(relays).collect();
+    let relays = regions.iter().map(|id| LegEnd::Relay(id.clone()));
+    let places: Vec<LegEnd> = sites.into_iter().chain(relays).collect();
     let mut rtts = rtts_ms.iter().cycle();
     let mut legs = Legs::new();
     for from in &places {
@@ -128,13 +128,13 @@ pub(crate) fn world(flow_count: usize, region_count: usize, budget_usd: f64, see
         Coordinates::new(latitude, below(36_000) as f64 / 100.0 - 180.0).unwrap()
     };
     let site_count = flow_count.clamp(2, 150);
-    let mut places: Vec<(Place, Coordinates)> = Vec::new();
+    let mut places: Vec<(LegEnd, Coordinates)> = Vec::new();
     let regions: Vec<RegionId> =
         (0..region_count).map(|index| RegionId::new(format!("cloud:r{index}")).unwrap()).collect();
-    places.extend(regions.iter().map(|id| (Place::Relay(id.clone()), place())));
+    places.extend(regions.iter().map(|id| (LegEnd::Relay(id.clone()), place())));
     let site = |index: usize| format!("site{index}");
     let sites =
-        (0..site_count).map(|index| (Place::Site(SiteId::new(site(index)).unwrap()), place()));
+        (0..site_count).map(|index| (LegEnd::Site(SiteId::new(site(index)).unwrap()), place()));
     places.extend(sites.collect::<Vec<_>>());
     let mut legs = Legs::new();
     for (from, from_at) in &places {

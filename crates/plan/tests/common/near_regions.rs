@@ -2,7 +2,7 @@
 //! windows, caps and prices.
 
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
-use tradewind_plan::{Flow, Inputs, Legs, Place};
+use tradewind_plan::{Flow, Inputs, LegEnd, Legs};
 use tradewind_units::SiteId;
 
 use super::random::Numbers;
@@ -47,16 +47,16 @@ pub(crate) fn near_regions(
         Pattern::OneToOne => 2 * flow_count,
         Pattern::LocalizedOneToMany => SERVERS + flow_count,
     };
-    let mut places: Vec<(Place, Coordinates)> = Vec::new();
+    let mut places: Vec<(LegEnd, Coordinates)> = Vec::new();
     for index in 0..sites {
         let near = all[draw.below(all.len() as u64) as usize].location;
         let mut aside = || draw.below(10_001) as f64 / 1_000.0 - 5.0;
         let latitude = (near.latitude() + aside()).clamp(-80.0, 80.0);
         let longitude = (near.longitude() + aside()).clamp(-180.0, 179.9);
         let at = Coordinates::new(latitude, longitude).unwrap();
-        places.push((Place::Site(SiteId::new(format!("site{index}")).unwrap()), at));
+        places.push((LegEnd::Site(SiteId::new(format!("site{index}")).unwrap()), at));
     }
-    places.extend(regions.iter().map(|r| (Place::Relay(r.id.clone()), r.location)));
+    places.extend(regions.iter().map(|r| (LegEnd::Relay(r.id.clone()), r.location)));
     let mut legs = Legs::new();
     for (from, from_at) in &places {
         for (to, to_at) in places.iter().filter(|(to, _)| to != from) {
@@ -89,7 +89,7 @@ pub(crate) fn near_regions(
 
 /// Returns the sites that send in [`Pattern::LocalizedOneToMany`], the nearest to this one first.
 fn by_distance(legs: &Legs, to: &str) -> Vec<String> {
-    let place = |name: &str| Place::Site(SiteId::new(name).unwrap());
+    let place = |name: &str| LegEnd::Site(SiteId::new(name).unwrap());
     let mut servers: Vec<String> = (0..SERVERS).map(|server| format!("site{server}")).collect();
     servers.sort_by_key(|server| legs[&(place(server), place(to))].rtt);
     servers

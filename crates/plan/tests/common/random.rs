@@ -3,7 +3,7 @@
 
 use tradewind_model::cost::Prices;
 use tradewind_model::{Leg, StartUp};
-use tradewind_plan::{Flow, Inputs, Legs, Place, Problem, RelayType};
+use tradewind_plan::{Flow, Inputs, LegEnd, Legs, Problem, RelayType};
 use tradewind_units::{Bytes, Duration, FlowId, PricePerGb, RegionId, RelayTypeId, SiteId};
 
 use super::{dressed, mbps, usd};
@@ -84,7 +84,7 @@ fn between_relays(numbers: &mut Numbers, regions: &[RegionId], spots: &[Spot]) -
     let mut legs = Legs::new();
     for (from, from_at) in regions.iter().zip(spots) {
         for (to, to_at) in regions.iter().zip(spots).filter(|(to, _)| *to != from) {
-            let ends = (Place::Relay(from.clone()), Place::Relay(to.clone()));
+            let ends = (LegEnd::Relay(from.clone()), LegEnd::Relay(to.clone()));
             let leg = dressed(leg(numbers, *from_at, *to_at), &ends.0, &ends.1);
             if !numbers.once_in(30) {
                 legs.insert(ends, leg);
@@ -115,9 +115,9 @@ fn add_legs(
     (regions, spots): (&[RegionId], &[Spot]),
     hidden: bool,
 ) {
-    let site = |index: u64| Place::Site(SiteId::new(format!("site{index}")).unwrap());
+    let site = |index: u64| LegEnd::Site(SiteId::new(format!("site{index}")).unwrap());
     let (from, to) = (site(from), site(to));
-    let mut add = |ends: (Place, Place), leg: Leg| {
+    let mut add = |ends: (LegEnd, LegEnd), leg: Leg| {
         let leg = dressed(leg, &ends.0, &ends.1);
         legs.entry(ends).or_insert(leg);
     };
@@ -125,7 +125,7 @@ fn add_legs(
         add((from.clone(), to.clone()), leg(numbers, from_at, to_at));
     }
     for (region, at) in regions.iter().zip(spots) {
-        let relay = Place::Relay(region.clone());
+        let relay = LegEnd::Relay(region.clone());
         add((from.clone(), relay.clone()), leg(numbers, from_at, *at));
         add((relay, to.clone()), leg(numbers, *at, to_at));
     }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tradewind_model::{Catalogue, Leg};
 use tradewind_plan::file::{self, FileError, ProblemFile};
 use tradewind_plan::solver::{Greedy, Limits, Solver};
-use tradewind_plan::{Objective, Place, Problem, verify};
+use tradewind_plan::{LegEnd, Objective, Problem, verify};
 use tradewind_units::{Bandwidth, Bytes, Duration, Money, RegionId, Segments, SiteId};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
@@ -53,15 +53,15 @@ between = ["b", "gcp:europe-west2"]
 rtt = "140 ms"
 "#;
 
-fn site(name: &str) -> Place {
-    Place::Site(SiteId::new(name).unwrap())
+fn site(name: &str) -> LegEnd {
+    LegEnd::Site(SiteId::new(name).unwrap())
 }
 
-fn relay(name: &str) -> Place {
-    Place::Relay(RegionId::new(name).unwrap())
+fn relay(name: &str) -> LegEnd {
+    LegEnd::Relay(RegionId::new(name).unwrap())
 }
 
-fn leg(read: &ProblemFile, from: Place, to: Place) -> Leg {
+fn leg(read: &ProblemFile, from: LegEnd, to: LegEnd) -> Leg {
     read.inputs.legs[&(from, to)]
 }
 

@@ -13,9 +13,9 @@ use tradewind_units::Duration;
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 
 /// Sizes beyond which a problem is only read, so that the fuzzer stays fast.
-const MOST_FLOWS: usize = 8;
-const MOST_LEGS: usize = 60;
-const MOST_PERIODS: usize = 50;
+const MAX_FLOWS: usize = 8;
+const MAX_LEGS: usize = 60;
+const MAX_PERIODS: usize = 50;
 /// The period over which logs are summed up.
 const PERIOD: Duration = Duration::from_secs(3600);
 /// Steps of the solver.
@@ -39,7 +39,7 @@ pub(crate) fn plan_problem(data: &[u8]) {
     packet_flows(&read);
     let inputs = read.inputs;
     assert!(!(inputs.flows.is_empty() && read.packets.flows.is_empty()), "a problem has flows");
-    if inputs.flows.len() > MOST_FLOWS || inputs.legs.len() > MOST_LEGS || inputs.max_relays > 2 {
+    if inputs.flows.len() > MAX_FLOWS || inputs.legs.len() > MAX_LEGS || inputs.max_relays > 2 {
         return;
     }
     let Ok(problem) = Problem::new(inputs) else { return };
@@ -55,7 +55,7 @@ pub(crate) fn plan_problem(data: &[u8]) {
 /// Checks that packet flows have a valid plan, or an error in one line.
 fn packet_flows(read: &file::ProblemFile) {
     let nothing = Plan::nothing();
-    if read.packets.flows.len() > MOST_FLOWS || read.inputs.legs.len() > MOST_LEGS {
+    if read.packets.flows.len() > MAX_FLOWS || read.inputs.legs.len() > MAX_LEGS {
         return;
     }
     match read.packets.plan(&read.inputs, Some(&nothing)) {
@@ -83,11 +83,11 @@ fn with_log(text: &str, log: &str, load: &mut dyn FnMut(&str) -> Result<String, 
     };
     let inputs = read.inputs;
     let Ok(history) = History::new(&past, PERIOD) else { return };
-    if inputs.legs.len() > MOST_LEGS || inputs.max_relays > 2 || history.periods() > MOST_PERIODS {
+    if inputs.legs.len() > MAX_LEGS || inputs.max_relays > 2 || history.periods() > MAX_PERIODS {
         return;
     }
     let Ok(past) = past_period(&history, &inputs, history.periods() - 1, None) else { return };
-    if past.truth.flows.len().max(past.expected.len()) > MOST_FLOWS {
+    if past.truth.flows.len().max(past.expected.len()) > MAX_FLOWS {
         return;
     }
     let Ok(outcome) = regret(&past.truth, past.expected, &Greedy, &Limits::work(WORK)) else {

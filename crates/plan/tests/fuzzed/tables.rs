@@ -7,7 +7,7 @@ use tradewind_plan::routing::table::RttTable;
 use tradewind_units::{Bytes, Duration, SiteId};
 
 /// Most periods for which a forecast is made here: a step of the fuzzer should be short.
-const MOST_PERIODS: usize = 400;
+const MAX_PERIODS: usize = 400;
 
 /// Checks that a log is refused in one line, or that its sums are complete and its forecast is
 /// finite.
@@ -23,7 +23,7 @@ pub(crate) fn flow_log(data: &[u8]) {
     let summed: f64 = sums().sum();
     let carried: f64 = flows.iter().map(|flow| flow.volume.as_u64() as f64).sum();
     assert!((summed / carried - 1.0).abs() < 1e-6, "{summed} of {carried}");
-    if history.periods() <= MOST_PERIODS {
+    if history.periods() <= MAX_PERIODS {
         let forecast = forecast(&history, None).expect("without a season none is refused");
         assert!(forecast.trials.iter().all(|trial| trial.error_bytes.is_finite()));
         assert_eq!(forecast.planned_flows().len(), forecast.flows.len());

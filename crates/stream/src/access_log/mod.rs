@@ -28,7 +28,7 @@ use record::SessionSink;
 pub use record::{Arm, Goes, Record, SessionFacts, count, note, recorded};
 
 /// Most bytes of lines that wait for an output. Chosen: some ten thousand sessions.
-const MOST_WAITING_BYTES: usize = 4 << 20;
+const MAX_WAITING_BYTES: usize = 4 << 20;
 /// Longest wait for an output at the end of the process. Chosen: as for standard error.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
@@ -148,12 +148,12 @@ fn open(
     let queue = || match to {
         LogTarget::File(path) => {
             let file = LineFile::open(path, log_file::open_append, rotation)?;
-            LineQueue::start(name, MOST_WAITING_BYTES, file)
+            LineQueue::start(name, MAX_WAITING_BYTES, file)
         }
         LogTarget::Unix(path) => {
-            LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_unix(path)?)
+            LineQueue::start(name, MAX_WAITING_BYTES, LineSocket::to_unix(path)?)
         }
-        LogTarget::Udp(to) => LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_udp(*to)?),
+        LogTarget::Udp(to) => LineQueue::start(name, MAX_WAITING_BYTES, LineSocket::to_udp(*to)?),
     };
     queue().map_err(|cause: io::Error| StreamError::LogTarget { name, to: to.to_string(), cause })
 }

@@ -39,7 +39,7 @@ use crate::StreamError;
 
 /// Most neighbours whose tickets are stored. Chosen: more than a relay dials; beyond, the first in
 /// order is dropped.
-const MOST_NEIGHBOURS: usize = 1024;
+const MAX_NEIGHBOURS: usize = 1024;
 
 /// The TLS configuration of this process's identity.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Known {
     fn identity_of_signer(&self, shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
         let identity = self.identity_of(shown)?;
         let mut known = self.lock();
-        if known.len() >= MOST_NEIGHBOURS && !known.contains_key(shown.as_ref()) {
+        if known.len() >= MAX_NEIGHBOURS && !known.contains_key(shown.as_ref()) {
             known.pop_first();
         }
         known.insert(shown.to_vec(), identity);
@@ -156,7 +156,7 @@ impl Tls {
         config.resumption = Resumption::store(Arc::new(Tickets::default()));
         config.enable_sni = false;
         let config = Arc::new(config);
-        if dialling.len() >= MOST_NEIGHBOURS {
+        if dialling.len() >= MAX_NEIGHBOURS {
             dialling.pop_first();
         }
         dialling.insert(expected, Arc::clone(&config));

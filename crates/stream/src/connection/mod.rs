@@ -32,7 +32,7 @@ pub(crate) use seal::Seal;
 
 /// Most bytes that one read of a sealed connection asks for. Chosen: about as many as one read of
 /// its socket returns.
-const MOST_OPENED_BYTES: usize = 64 * 1024;
+const MAX_OPENED_BYTES: usize = 64 * 1024;
 
 /// A connection that is registered with a runtime.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl AsyncRead for Connection {
             return self.poll_fill(cx, buffer);
         }
         // More than one read of the socket returns need not be initialized.
-        let most = buffer.remaining().min(MOST_OPENED_BYTES);
+        let most = buffer.remaining().min(MAX_OPENED_BYTES);
         loop {
             ready!(self.poll_read_ready(cx))?;
             match Side::Lent(&self).try_receive(buffer.initialize_unfilled_to(most)) {

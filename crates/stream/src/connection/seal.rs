@@ -25,13 +25,13 @@ use super::identities::Tls;
 const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Most bytes that one write takes. Chosen: as many as one read of a socket gives.
-const MOST_WRITE_BYTES: usize = 64 * 1024;
+const MAX_WRITE_BYTES: usize = 64 * 1024;
 /// Most unsent bytes with which more is accepted: the last part of a handshake leaves with the data
 /// that follows it.
-const MOST_WAITING_BYTES: usize = 4096;
+const MAX_WAITING_BYTES: usize = 4096;
 /// The size of the shared buffer: a whole write with its records' overhead after the bytes that may
 /// wait, and some small messages of TLS itself.
-const BUFFER_BYTES: usize = MOST_WRITE_BYTES + MOST_WAITING_BYTES + 4096;
+const BUFFER_BYTES: usize = MAX_WRITE_BYTES + MAX_WAITING_BYTES + 4096;
 /// Most bytes of an incomplete handshake. Chosen: several times those of ours, and the size of the
 /// reads of a header.
 const HANDSHAKE_BYTES: usize = 4096;
@@ -248,12 +248,12 @@ impl Seal {
         if state.ended {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if state.outgoing.waits() > MOST_WAITING_BYTES {
+        if state.outgoing.waits() > MAX_WAITING_BYTES {
             state.outgoing.flush(&mut send)?;
         }
         let mut accepted = 0;
         for part in parts {
-            let space = MOST_WRITE_BYTES - accepted;
+            let space = MAX_WRITE_BYTES - accepted;
             state.put(Want::Send(&part[..part.len().min(space)]))?;
             accepted += part.len().min(space);
         }

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 
 /// Most tickets of one neighbour, of half a kilobyte or so. Chosen: more sessions seldom begin
 /// before one of them is answered, and those that do sign.
-const MOST_TICKETS: usize = 64;
+const MAX_TICKETS: usize = 64;
 
 /// The tickets of one neighbour, for all names that it is dialled by.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Tickets {
 impl ClientSessionStore for Tickets {
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
         let mut tickets = self.lock();
-        if tickets.len() >= MOST_TICKETS {
+        if tickets.len() >= MAX_TICKETS {
             tickets.pop_front();
         }
         tickets.push_back(ticket);

@@ -20,7 +20,7 @@ use tradewind_config::{LegProfiles, Limits};
 /// The kernel's setting.
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 /// Most connections of a bulky stream whose number is adaptive.
-const MOST_ADAPTIVE: u64 = 16;
+const MAX_ADAPTIVE: u64 = 16;
 
 /// Returns true if a dial failed because no local port is left for that address.
 pub(crate) fn are_exhausted(error: &io::Error) -> bool {
@@ -127,7 +127,7 @@ pub fn shortfalls(limits: &Limits, legs: &LegProfiles, ports: u64) -> Vec<String
         let each = match connections {
             Connections::One => 1,
             Connections::Fixed(number) => number.get().into(),
-            Connections::Adaptive => MOST_ADAPTIVE,
+            Connections::Adaptive => MAX_ADAPTIVE,
         };
         let most = limits.sessions as u64 * each;
         (most > ports).then(|| {

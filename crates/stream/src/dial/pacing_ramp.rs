@@ -4,7 +4,7 @@
 //! lifted at once, all of it would leave in a burst on a path that others share, and be lost. So
 //! the cap rises by an eighth each round trip, and falls back to the delivery rate when the round
 //! trip shows a queue, though never below where it began. It is lifted once it holds back nothing,
-//! or after [`MOST_ROUNDS`]: a queue that others keep up must not keep it for ever.
+//! or after [`MAX_ROUNDS`]: a queue that others keep up must not keep it for ever.
 
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -19,14 +19,14 @@ use tradewind_units::Bandwidth;
 use crate::connection::side::Side;
 
 /// Round trips in which a cap rises. Chosen: 9/8 to that power is more than forty times the rate.
-const MOST_ROUNDS: u32 = 32;
+const MAX_ROUNDS: u32 = 32;
 /// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// Least time between two looks: on a leg of microseconds a cap may rise more slowly than each
 /// round trip.
-const LEAST_WAIT: Duration = Duration::from_millis(5);
+const MIN_WAIT: Duration = Duration::from_millis(5);
 /// Least growth of the round trip that counts as a queue; a sixteenth of it, if that is more.
-const LEAST_QUEUE: Duration = Duration::from_millis(1);
+const MIN_QUEUE: Duration = Duration::from_millis(1);
 
 /// The progress of one connection's ramp.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +61,7 @@ impl PacingRamp {
                 return Look::Over;
             }
         }
-        Look::After(rtt.max(LEAST_WAIT))
+        Look::After(rtt.max(MIN_WAIT))
     }
 
     fn next(&mut self, info: &TcpInfo, cap: Bandwidth, rtt: Duration) -> Next {
@@ -77,10 +77,10 @@ impl PacingRamp {
         if self.rounds < self.hold {
             return Next::Same;
         }
-        if window_binds(info) || self.rounds >= self.hold + MOST_ROUNDS {
+        if window_binds(info) || self.rounds >= self.hold + MAX_ROUNDS {
             return Next::None;
         }
-        let queue = |least: Duration| rtt > least + (least / 16).max(LEAST_QUEUE);
+        let queue = |least: Duration| rtt > least + (least / 16).max(MIN_QUEUE);
         let rate = match (info.rtt_min.is_some_and(queue), info.delivery_rate) {
             (true, Some(arrives)) => arrives.scaled(15.0 / 16.0).max(first),
             (true, None) => cap,
@@ -188,7 +188,7 @@ fn begin(step: &mut Option<RampStep>, side: &Side<'_>, given: u64) {
         && given > before
     {
         let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
-        *step = Some(RampStep::At(Instant::now() + rtt.max(LEAST_WAIT), ramp));
+        *step = Some(RampStep::At(Instant::now() + rtt.max(MIN_WAIT), ramp));
     }
 }
 

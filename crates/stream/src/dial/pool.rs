@@ -33,22 +33,22 @@ use crate::session::opening::Waited;
 
 /// Longest that a connection rests here, and that a pool is kept which nobody takes from. Chosen:
 /// below the idle time-out of common middle boxes (60 s and more).
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const MAX_REST: Duration = Duration::from_secs(30);
 /// Time for which the other end keeps one that brings no header: longer, so that this end ends it.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Between two looks at a pool, and the longest wait after a try that failed.
 const LOOK: Duration = Duration::from_secs(1);
 /// Wait after the first try that fails; it doubles from one to the next.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Least silence after which the other end of a warm connection counts as gone. Chosen: a lost
 /// packet is sent again by then.
-const LEAST_SILENCE: Duration = Duration::from_secs(1);
+const MIN_SILENCE: Duration = Duration::from_secs(1);
 /// Relays for which connections are kept ready; a session to another dials. Chosen: more than any
 /// relay has neighbours.
-const MOST_POOLS: usize = 256;
+const MAX_POOLS: usize = 256;
 /// After so many tries in a row that failed a pool is given up, until a session has reached its
 /// relay once more.
-const MOST_FAILURES: u32 = 16;
+const MAX_FAILURES: u32 = 16;
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
 
@@ -157,7 +157,7 @@ impl Demand {
     /// it takes to make one, and one more, up to `most`; none if none was used for long.
     fn target(&mut self, now: Instant, most: usize) -> usize {
         self.pass(now);
-        if now.saturating_duration_since(self.last) > LONGEST_REST {
+        if now.saturating_duration_since(self.last) > MAX_REST {
             return 0;
         }
         let peak = self.seconds.iter().max().copied().unwrap_or(0);
@@ -171,7 +171,7 @@ impl Warm {
     /// as the kernel has measured them here.
     pub fn reply_timeout(&self) -> Duration {
         let rtt = TcpInfo::of(&self.connection).ok().and_then(|info| info.rtt);
-        rtt.map_or(LEAST_SILENCE, |rtt| LEAST_SILENCE.max(rtt * 3))
+        rtt.map_or(MIN_SILENCE, |rtt| MIN_SILENCE.max(rtt * 3))
     }
 
     /// Waits for the reply of the relay at `address`; fails when that has acknowledged nothing for
@@ -227,7 +227,7 @@ impl Pools {
         }
         let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
         let mut pools = self.lock();
-        if pools.len() < MOST_POOLS && !pools.contains_key(&key) {
+        if pools.len() < MAX_POOLS && !pools.contains_key(&key) {
             let mut pool = WarmConnections::new(now);
             pool.demand.take(now);
             tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&pool.wanted)));
@@ -313,7 +313,7 @@ impl Pools {
         let Some(pool) = pools.get_mut(&key) else { return 0 };
         let target = pool.demand.target(now, most);
         pool.ready.retain(|(since, resting)| {
-            now.saturating_duration_since(*since) <= LONGEST_REST && resting.is_quiet()
+            now.saturating_duration_since(*since) <= MAX_REST && resting.is_quiet()
         });
         let surplus = pool.ready.len().saturating_sub(target);
         pool.ready.drain(..surplus);
@@ -325,8 +325,8 @@ impl Pools {
     fn is_over(&self, key: Key, failures: u32) -> bool {
         let mut pools = self.lock();
         let over = pools.get(&key).is_none_or(|pool| {
-            let is_unused = pool.demand.last.elapsed() > LONGEST_REST;
-            pool.ready.is_empty() && (is_unused || failures >= MOST_FAILURES)
+            let is_unused = pool.demand.last.elapsed() > MAX_REST;
+            pool.ready.is_empty() && (is_unused || failures >= MAX_FAILURES)
         });
         if over {
             pools.remove(&key);
@@ -402,7 +402,7 @@ mod tests {
         demand.take(after(9));
         assert_eq!(demand.target(after(9), 8), 5, "a burst is remembered");
         assert_eq!(demand.target(after(12), 8), 2, "for ten seconds");
-        assert_eq!(demand.target(after(9) + LONGEST_REST, 8), 1);
-        assert_eq!(demand.target(after(10) + LONGEST_REST, 8), 0, "nobody came");
+        assert_eq!(demand.target(after(9) + MAX_REST, 8), 1);
+        assert_eq!(demand.target(after(10) + MAX_REST, 8), 0, "nobody came");
     }
 }

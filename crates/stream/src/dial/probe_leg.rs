@@ -19,7 +19,7 @@ pub(crate) const PROBES_A_CONNECTION: u32 = 16;
 
 /// Probes that one connection takes at most. Chosen: time enough for another to be dialled
 /// meanwhile.
-const MOST_PROBES: u32 = 2 * PROBES_A_CONNECTION;
+const MAX_PROBES: u32 = 2 * PROBES_A_CONNECTION;
 
 /// A connection to the next relay that has carried a probe.
 pub struct ProbeLeg {
@@ -61,7 +61,7 @@ impl ProbeLeg {
         ask: &Ask<'_>,
     ) -> Result<Answer, Failure> {
         let fit = |leg: &Self| {
-            leg.hop == ask.hop && leg.from == ask.header.from && leg.asked < MOST_PROBES
+            leg.hop == ask.hop && leg.from == ask.header.from && leg.asked < MAX_PROBES
         };
         if let Some(leg) = slot.take().filter(fit)
             && let Ok(answer) = leg.carry(slot, buffer_pool, ask).await

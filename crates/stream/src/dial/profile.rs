@@ -21,7 +21,7 @@ use tradewind_config::{LegProfiles, Timeouts};
 const FAST_OPEN_QUEUE: u16 = 256;
 /// Largest initial window by route of a leg whose cap is lifted: a route does not know how much the
 /// leg holds. Chosen: 200 Mbit/s over 58 ms.
-const MOST_UNTIMED: u32 = 1000;
+const MAX_UNTIMED: u32 = 1000;
 
 /// Leg profiles prepared for use: each leg's options, by the side that opens it.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<
     };
     let by_route = |leg: &LegTo| {
         let window = leg.dial.initial_window?;
-        let untimed = Segments::new(MOST_UNTIMED).expect("more than none");
+        let untimed = Segments::new(MAX_UNTIMED).expect("more than none");
         let most = leg.dial.pacing_rtts.map_or(window, |_| window.min(untimed));
         Some((leg.address.ip(), most))
     };

@@ -10,7 +10,7 @@ use crate::StreamError;
 use crate::failure::plain;
 
 /// Longest file. Chosen: lists of several operators, each as long as it may be.
-const MOST_MIB: u64 = 16;
+const MAX_MIB: u64 = 16;
 
 /// Reads the lists in `file`. Empty lines, and lines that begin with `#`, are skipped.
 ///
@@ -26,7 +26,7 @@ pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, StreamError> {
         .collect()
 }
 
-/// Reads a file of [`MOST_MIB`] at most.
+/// Reads a file of [`MAX_MIB`] at most.
 pub(crate) fn read_text(file: &Path) -> Result<String, String> {
-    text_file::read(file, MOST_MIB).map_err(|error| plain(&error))
+    text_file::read(file, MAX_MIB).map_err(|error| plain(&error))
 }

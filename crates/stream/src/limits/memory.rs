@@ -33,7 +33,7 @@ pub struct Memory {
 
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     memory: Arc<Memory>,
     bytes: usize,
 }
@@ -107,9 +107,9 @@ impl Memory {
     }
 
     /// Counts `bytes` as held.
-    pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.add(bytes);
-        Held { memory: Arc::clone(self), bytes }
+        Reservation { memory: Arc::clone(self), bytes }
     }
 
     fn add(&self, bytes: usize) {
@@ -123,7 +123,7 @@ impl Memory {
     }
 }
 
-impl Held {
+impl Reservation {
     /// Returns their number.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
@@ -139,7 +139,7 @@ fn in_memory(limit: Bytes) -> usize {
     usize::try_from(limit.as_u64()).unwrap_or(usize::MAX)
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.take_away(self.bytes);
     }

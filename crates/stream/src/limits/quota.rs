@@ -28,10 +28,10 @@ use tradewind_config::Share;
 /// and no second exceeds the rate by more than a tenth.
 const BURST: Duration = Duration::from_millis(100);
 
-/// The size of a booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read
+/// The size of a booking, as time at the full rate; within [`MIN_BOOKING`] and what one read
 /// takes. Chosen: two turns of a hundred sessions that share a rate lie two seconds apart.
 const BOOKING: Duration = Duration::from_millis(20);
-const LEAST_BOOKING: usize = 2048;
+const MIN_BOOKING: usize = 2048;
 
 /// Interval at which a waiting session checks for a changed rate. Chosen: a rate that is raised
 /// takes effect within a second.
@@ -106,7 +106,7 @@ impl Rate {
     fn booking(&self) -> usize {
         let volume = self.lock().rate.map(|rate| rate.volume_in(BOOKING).as_u64());
         let bytes = volume.and_then(|volume| usize::try_from(volume).ok()).unwrap_or(usize::MAX);
-        bytes.clamp(LEAST_BOOKING, BUFFER_BYTES)
+        bytes.clamp(MIN_BOOKING, BUFFER_BYTES)
     }
 
     fn lock(&self) -> MutexGuard<'_, Booked> {
@@ -239,7 +239,7 @@ struct Member {
 
 /// One session's place with its member.
 #[derive(Debug)]
-pub struct Place<K: Ord + Copy> {
+pub struct Slot<K: Ord + Copy> {
     members: Arc<Members<K>>,
     key: K,
     /// The rate that the member's sessions share.
@@ -280,7 +280,7 @@ impl<K: Ord + Copy> Members<K> {
     }
 
     /// Counts one more session of `key`; `None` if it has its share of them, or `most` of its own.
-    pub fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
+    pub fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Slot<K>> {
         let mut table = self.lock();
         table.sweep();
         let (open, share, most_in_all) = (table.open, table.share, table.most_in_all);
@@ -292,7 +292,7 @@ impl<K: Ord + Copy> Members<K> {
             return None;
         }
         member.open += 1;
-        let place = Place {
+        let place = Slot {
             members: Arc::clone(self),
             key,
             rate: member.rate.clone(),
@@ -352,7 +352,7 @@ impl Member {
     }
 }
 
-impl<K: Ord + Copy> Drop for Place<K> {
+impl<K: Ord + Copy> Drop for Slot<K> {
     fn drop(&mut self) {
         let mut table = self.members.lock();
         table.open -= 1;

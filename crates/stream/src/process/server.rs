@@ -46,7 +46,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without one after which the process counts as dead. Chosen: no turn of a worker takes a
 /// tenth of it, even on a machine with ten times as many workers as it has CPUs.
-const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// The service that a server runs for each connection.
 pub trait Service: Send + Sync + 'static {
@@ -256,7 +256,7 @@ impl Server {
             let heart = self
                 .process_resources
                 .health
-                .expect_heartbeats(format!("worker {index}"), LONGEST_SILENCE);
+                .expect_heartbeats(format!("worker {index}"), MAX_SILENCE);
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
                 clock::sharpen_timers();

@@ -40,7 +40,7 @@ const READY: u8 = 0x52;
 const QUESTION_BYTES: usize = 32 + 8 + 16;
 
 /// Most bytes that a successor accepts for a table of headers seen. Chosen: above a full one.
-const MOST_TABLE_BYTES: u64 = 1 << 30;
+const MAX_TABLE_BYTES: u64 = 1 << 30;
 
 /// The purpose of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,11 +150,11 @@ fn read_ready(mut stream: &UnixStream) -> io::Result<()> {
 /// Returns the reason that a successor gives after it has declined.
 fn reason(stream: &UnixStream) -> String {
     /// Chosen: longer than any line that a person reads.
-    const MOST_BYTES: u64 = 4096;
+    const MAX_BYTES: u64 = 4096;
     let mut words = Vec::new();
     // The bytes received by then are all there are.
-    let _rest = stream.take(MOST_BYTES).read_to_end(&mut words);
-    let words = one_line(&String::from_utf8_lossy(&words), MOST_BYTES as usize);
+    let _rest = stream.take(MAX_BYTES).read_to_end(&mut words);
+    let words = one_line(&String::from_utf8_lossy(&words), MAX_BYTES as usize);
     format!("the new process says: {words}")
 }
 
@@ -298,7 +298,7 @@ pub(crate) fn succeed<S: Service>(
 ) -> io::Result<()> {
     (&stream).write_all(&[READY])?;
     handover::is_ready();
-    service.take_over(&read_bytes(&stream, MOST_TABLE_BYTES)?)?;
+    service.take_over(&read_bytes(&stream, MAX_TABLE_BYTES)?)?;
     let service = std::sync::Arc::clone(service);
     let judge = move || {
         let mut question = [0; QUESTION_BYTES];

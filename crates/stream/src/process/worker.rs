@@ -18,9 +18,9 @@ use crate::access_log::record::Sinks;
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::limits::admission::{Admission, NotAdmitted, Stage};
 use crate::limits::memory::Memory;
-use crate::limits::quota::{Members, Place, Rate, rate_of};
+use crate::limits::quota::{Members, Rate, Slot, rate_of};
 use crate::process::live::Live;
-use crate::session::authorization::{Authorization, Authorizations, Basis};
+use crate::session::authorization::{Authorization, Authorizations, SessionAuthorization};
 use crate::session::buffer_pool::BufferPool;
 use crate::session::pump::{IoContext, Yielding};
 use crate::stripe::may_stripe_within;
@@ -129,7 +129,7 @@ impl SharedLimits {
     }
 
     /// Takes a place among the sessions of a source; none is needed without a limit.
-    fn place_of(&self, holder: Holder) -> Result<Option<Place<Source>>, Outcome> {
+    fn place_of(&self, holder: Holder) -> Result<Option<Slot<Source>>, Outcome> {
         if holder.is_trusted || !self.bound_sources.current().has_share {
             return Ok(None);
         }
@@ -262,9 +262,9 @@ pub struct Permit {
     holder: Holder,
     stage: Stage,
     /// Its place among its source's sessions, if these are limited.
-    source: Option<Place<Source>>,
+    source: Option<Slot<Source>>,
     /// Its place among its gateway's sessions, at relays.
-    gateway: Option<Place<PublicIdentity>>,
+    gateway: Option<Slot<PublicIdentity>>,
     /// The task that serves it, from its admission until it is authorized.
     task: Option<AbortHandle>,
     /// Its entry among the authorized sessions, at relays.
@@ -296,7 +296,7 @@ impl Permit {
     /// # Errors
     /// The reason that there is no place. The connection stays as it was, so that it can get the
     /// reason and may be evicted.
-    pub fn admit(&mut self, gateway: Option<Place<PublicIdentity>>) -> Result<(), Outcome> {
+    pub fn admit(&mut self, gateway: Option<Slot<PublicIdentity>>) -> Result<(), Outcome> {
         self.advance(Stage::Admitted)?;
         self.gateway = gateway;
         Ok(())
@@ -337,7 +337,7 @@ impl Permit {
         &mut self,
         sessions: &Arc<Authorizations>,
         unix: Timestamp,
-        basis: Arc<Basis>,
+        basis: Arc<SessionAuthorization>,
     ) {
         if let Some(task) = self.task.take() {
             self.authorization = Some(sessions.enter(unix, basis, task));

@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 use super::Lookups;
 
 /// Lookups under way at a time. Chosen: each holds a socket for either family.
-const MOST_LOOKUPS: usize = 256;
+const MAX_LOOKUPS: usize = 256;
 
 /// Time for which a name that was not found is not looked up again. Chosen: a burst of sessions
 /// asks once, and a record that has just been made is found by the second try of a person.
 pub(super) const FAILURE_MEMORY: Duration = Duration::from_secs(2);
 
 /// Most names that are remembered as not found.
-const MOST_FAILURES: usize = 4096;
+const MAX_FAILURES: usize = 4096;
 
 /// The addresses of a name, or why there are none.
 pub(super) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
@@ -74,7 +74,7 @@ impl Table {
 
     /// Returns the next name to be looked up now, if there is one.
     pub(super) fn next(&mut self) -> Option<Arc<str>> {
-        let free = MOST_LOOKUPS - self.under_way;
+        let free = MAX_LOOKUPS - self.under_way;
         let mut at = 0;
         while free > 0 && at < self.queue.len() {
             let name = &self.queue[at];
@@ -120,7 +120,7 @@ impl Table {
 
     fn forget(&mut self, now: Instant) {
         while let Some((until, _)) = self.failures.front()
-            && (*until <= now || self.failures.len() > MOST_FAILURES)
+            && (*until <= now || self.failures.len() > MAX_FAILURES)
         {
             let Some((_, name)) = self.failures.pop_front() else { return };
             self.names.remove(&name);
@@ -178,7 +178,7 @@ mod tests {
             let begun = started(&mut table).len();
             assert!(begun > 0, "asker {number} has its share");
         }
-        assert!(table.under_way < MOST_LOOKUPS);
+        assert!(table.under_way < MAX_LOOKUPS);
         let honest = Lookups::of_one();
         let _reply = want(&mut table, now, "healthy.test", &honest);
         assert_eq!(started(&mut table), ["healthy.test".into()]);
@@ -199,13 +199,13 @@ mod tests {
         let many = [Lookups::of_many(), Lookups::of_many()];
         let mut replies = Vec::new();
         let mut begun = |asker: usize| {
-            for name in 0..MOST_LOOKUPS {
+            for name in 0..MAX_LOOKUPS {
                 let name = format!("{name}.dead-{asker}.test");
                 replies.push(want(&mut table, now, &name, &many[asker]));
             }
             started(&mut table).len()
         };
-        assert_eq!([begun(0), begun(1)], [MOST_LOOKUPS / 2, MOST_LOOKUPS / 4]);
+        assert_eq!([begun(0), begun(1)], [MAX_LOOKUPS / 2, MAX_LOOKUPS / 4]);
     }
 
     #[test]
@@ -228,13 +228,13 @@ mod tests {
     fn failure_cache_is_bounded() {
         let (mut table, now) = (Table::default(), Instant::now());
         let asker = Lookups::of_one();
-        for name in 0..2 * MOST_FAILURES {
+        for name in 0..2 * MAX_FAILURES {
             let name = format!("{name}.test");
             let _reply = want(&mut table, now, &name, &asker);
             assert_eq!(table.next(), Some(name.as_str().into()));
             table.done(now, &name.into(), &Err("no such name".into()));
         }
-        assert_eq!((table.names.len(), table.failures.len()), (MOST_FAILURES, MOST_FAILURES));
+        assert_eq!((table.names.len(), table.failures.len()), (MAX_FAILURES, MAX_FAILURES));
     }
 
     #[test]

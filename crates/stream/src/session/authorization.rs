@@ -35,7 +35,7 @@ pub enum Dialled {
 
 /// The facts by which one session was authorized.
 #[derive(Debug)]
-pub struct Basis {
+pub struct SessionAuthorization {
     /// The grant, verified.
     pub verified: VerifiedGrant,
     /// The destination that the session asks for.
@@ -56,7 +56,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    basis: Arc<Basis>,
+    basis: Arc<SessionAuthorization>,
     /// The time at which the session must end; absent if that is beyond the range of the clock.
     ends: Option<Instant>,
     /// The task that serves the session.
@@ -89,7 +89,7 @@ impl Authorizations {
     pub(crate) fn enter(
         self: &Arc<Self>,
         unix: Timestamp,
-        basis: Arc<Basis>,
+        basis: Arc<SessionAuthorization>,
         task: AbortHandle,
     ) -> Authorization {
         // By a monotonic clock: a later jump of the wall clock ends no session.
@@ -102,9 +102,12 @@ impl Authorizations {
     }
 
     /// Ends every session that `check` refuses now, and returns how many these are.
-    pub fn end_refused(&self, check: impl Fn(&Basis) -> Result<(), GrantError>) -> usize {
+    pub fn end_refused(
+        &self,
+        check: impl Fn(&SessionAuthorization) -> Result<(), GrantError>,
+    ) -> usize {
         // Workers enter sessions meanwhile; those that come later check themselves.
-        let open: Vec<(u64, Arc<Basis>)> = {
+        let open: Vec<(u64, Arc<SessionAuthorization>)> = {
             let table = self.lock();
             table
                 .sessions
@@ -126,7 +129,7 @@ impl Authorizations {
     }
 
     /// Ends every session whose grant has ended by `now`, or that has its greatest age.
-    pub fn end_due(&self, now: Instant) {
+    pub fn end_expired(&self, now: Instant) {
         let mut table = self.lock();
         for entry in table.sessions.values_mut() {
             if entry.ends.is_some_and(|ends| ends <= now) {

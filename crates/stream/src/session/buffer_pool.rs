@@ -16,7 +16,7 @@ pub const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The number of idle pipes that a worker keeps. Chosen: two directions of 16 sessions that move
 /// data at the same instant; unprivileged users may have four times as many.
-const MOST_RESTING_PIPES: usize = 32;
+const MAX_RESTING_PIPES: usize = 32;
 
 /// The buffer and pipes of one worker. Its lock is acquired by that worker's thread alone while it
 /// serves, and never held across a wait.
@@ -40,7 +40,7 @@ pub(crate) struct Received {
 impl Default for BufferPool {
     fn default() -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
+        Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MAX_RESTING_PIPES) }))
     }
 }
 

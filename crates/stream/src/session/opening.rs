@@ -27,7 +27,7 @@ use crate::session::pump::{Direction, Ending, MoveError};
 /// still send meanwhile: data that is unread when a socket is closed turns the close into a reset,
 /// which can overtake the reason.
 const PARTING_TIME: Duration = Duration::from_secs(2);
-const MOST_PARTING_BYTES: usize = 1 << 20;
+const MAX_PARTING_BYTES: usize = 1 << 20;
 
 /// The connection to the next relay, its header sent.
 pub struct NextRelay<'a> {
@@ -173,7 +173,7 @@ pub async fn close_with(connection: Connection, worker: &Worker, word: &[u8]) {
         connection.write_all(word).await?;
         tcp::end_in_order_on_close(&connection)?;
         connection.end().await?;
-        let mut left = MOST_PARTING_BYTES;
+        let mut left = MAX_PARTING_BYTES;
         while left > 0 {
             connection.readable().await?;
             match worker.buffer_pool.receive(&Side::Lent(&connection), BUFFER_BYTES, <[u8]>::len) {

@@ -32,7 +32,7 @@ use crate::connection::Connection;
 use crate::connection::side::Side;
 use crate::dial::Speaker;
 use crate::dial::pacing_ramp::PacingRamps;
-use crate::limits::memory::{Held, Memory};
+use crate::limits::memory::{Memory, Reservation};
 use crate::limits::quota::Meter;
 use crate::process::worker::Worker;
 use crate::session::buffer_pool::BUFFER_BYTES;
@@ -100,7 +100,7 @@ pub struct Direction {
     /// The rates that bind it; absent when none does.
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
-    held: Option<Held>,
+    held: Option<Reservation>,
     retained: Option<Box<Retained>>,
     /// The record of its session; absent without an access log.
     follower: Option<Follower>,

@@ -20,7 +20,7 @@ use tradewind_units::Timestamp;
 use super::{End, LOOK};
 use crate::access_log::Follower;
 use crate::counts::StripeCounts;
-use crate::limits::memory::{Held, Memory};
+use crate::limits::memory::{Memory, Reservation};
 use crate::limits::quota::Meter;
 use crate::process::worker::Worker;
 use crate::session::SessionSettings;
@@ -142,7 +142,7 @@ pub(crate) struct Carry<'a> {
     /// The session's memory limit, if there is one.
     memory: Option<&'a Arc<Memory>>,
     start: Instant,
-    held: Option<Held>,
+    held: Option<Reservation>,
     counted: Counted<'a>,
     /// The bytes moved at the last sign of progress, and the time of that.
     alive: (u64, Instant),

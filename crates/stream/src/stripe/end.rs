@@ -16,7 +16,7 @@ use tradewind_units::Timestamp;
 
 use super::link::{FramedConnection, Stop};
 use super::offer::{Joined, Mute, Offer};
-use super::{CHUNK, LARGEST_WINDOW, LOOK, STALL};
+use super::{CHUNK, LOOK, MAX_WINDOW, STALL};
 use crate::connection::Connection;
 use crate::connection::side::Side;
 use crate::dial::pacing_ramp::PacingRamp;
@@ -157,7 +157,7 @@ impl End {
     /// Bounds the bytes that it may hold beyond a gap.
     pub(super) fn bound(&mut self, bytes: usize) {
         if let Some(striping) = &mut self.striping {
-            striping.stripe.set_largest_window(LARGEST_WINDOW.min(bytes as u64));
+            striping.stripe.set_largest_window(MAX_WINDOW.min(bytes as u64));
         }
     }
 
@@ -336,7 +336,7 @@ impl End {
         if self.striping.is_some() {
             return;
         }
-        let config = Config { chunk: CHUNK, largest_window: LARGEST_WINDOW, stall: STALL };
+        let config = Config { chunk: CHUNK, largest_window: MAX_WINDOW, stall: STALL };
         let mut stripe = Stripe::new(config, self.given);
         stripe.add(FIRST_CONNECTION, !self.finished);
         if self.finished {

@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::dial::pacing_ramp::PacingRamp;
 
 /// Least bytes that a read asks for, and the size of a new buffer.
-const LEAST_READ: usize = 16 << 10;
+const MIN_READ: usize = 16 << 10;
 const READ_BYTES: usize = 128 << 10;
 
 /// Most buffers filled from one connection before the next one gets its turn.
@@ -175,7 +175,7 @@ impl FramedConnection {
 
     /// Reads more; zero bytes are the end of the connection.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.input.capacity() - self.input.len() < LEAST_READ {
+        if self.input.capacity() - self.input.len() < MIN_READ {
             self.input.reserve(READ_BYTES);
         }
         let read = pin!(self.connection.read_buf(&mut self.input)).poll(cx);
@@ -193,7 +193,7 @@ impl FramedConnection {
         most: usize,
     ) -> Poll<io::Result<Bytes>> {
         if self.input.is_empty() {
-            if self.input.capacity() < LEAST_READ.min(most) {
+            if self.input.capacity() < MIN_READ.min(most) {
                 self.input.reserve(READ_BYTES);
             }
             let mut space = (&mut self.input).limit(most);

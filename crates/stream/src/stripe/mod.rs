@@ -36,11 +36,11 @@ const CHUNK: usize = 128 << 10;
 
 /// Most bytes that a session holds out of order, or unread, for one leg; and most that the other
 /// end has not acknowledged. Chosen: those in flight on a path of 1.3 Gbit/s over 100 ms.
-const LARGEST_WINDOW: u64 = 16 << 20;
+const MAX_WINDOW: u64 = 16 << 20;
 
 /// Memory that must be free for a leg to be striped, where it is limited. Chosen: the most that
 /// both directions hold at first, at both ends, were they in one process.
-const LEAST_TO_STRIPE: usize = 4 * INITIAL_WINDOW as usize;
+const MIN_TO_STRIPE: usize = 4 * INITIAL_WINDOW as usize;
 
 /// The silence after which a connection is stalled while the kernel knows no round trip of it.
 /// Chosen: three of the timeouts that TCP begins with (RFC 6298, 2.1).
@@ -51,14 +51,14 @@ const STALL: Duration = Duration::from_secs(3);
 const NOTSENT_LOWAT: Bytes = Bytes::new(2 * CHUNK as u64);
 
 /// Most connections of `adaptive`. Chosen: twice those that fill four paths of a region's fabric.
-const MOST_ADAPTIVE: usize = 16;
+const MAX_ADAPTIVE: usize = 16;
 
 /// Between two looks at a striped session: whether it moves, grows, or has lost a side.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Returns true if `memory`, where it is limited, has capacity for another striped leg.
 pub(crate) fn may_stripe_within(memory: Option<&Arc<Memory>>) -> bool {
-    memory.is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
+    memory.is_none_or(|memory| memory.free() >= MIN_TO_STRIPE)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tradewind_desired::Connections;
-use tradewind_desired::connections::MOST_CONNECTIONS;
+use tradewind_desired::connections::MAX_CONNECTIONS;
 use tradewind_grant::join::{self, WELCOME_BYTES};
 use tradewind_grant::{
     GrantError, GrantId, Hop, JoinKey, PublicIdentity, ReplyKey, SealedHeader, SessionName,
@@ -23,17 +23,17 @@ use tradewind_net::tcp;
 use tradewind_stripe::Growth;
 use tradewind_units::Timestamp;
 
-use super::{LOOK, MOST_ADAPTIVE, may_stripe_within};
+use super::{LOOK, MAX_ADAPTIVE, may_stripe_within};
 use crate::connection::{Connection, Resting};
 use crate::dial::{Dialler, Speaker};
 use crate::limits::memory::Memory;
 
 /// Most connections that may join one session in its life. Chosen: each of 64 fails 16 times.
-const MOST_JOINS: usize = 1024;
+const MAX_JOINS: usize = 1024;
 /// Most that are open at a time. Chosen: the 64 that a leg may have, and as many that stall.
-const MOST_AT_ONCE: usize = 2 * MOST_CONNECTIONS as usize;
+const MAX_AT_ONCE: usize = 2 * MAX_CONNECTIONS as usize;
 /// The number of consecutive failed joins after which no more are tried.
-const MOST_FAILURES: usize = 8;
+const MAX_FAILURES: usize = 8;
 /// Interval over which an adaptive number of connections is measured. Chosen: many round trips of
 /// any path, and few seconds of a stream.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -93,7 +93,7 @@ impl Offer {
             Connections::Fixed(number) => {
                 Growth::new(number.get().into(), number.get().into(), PERIOD)
             }
-            Connections::Adaptive => Growth::new(2, MOST_ADAPTIVE, PERIOD),
+            Connections::Adaptive => Growth::new(2, MAX_ADAPTIVE, PERIOD),
         };
         let (done, arrivals) = mpsc::unbounded_channel();
         let dialling = Dialling {
@@ -156,7 +156,7 @@ impl Offer {
     pub(super) fn look(&mut self, now: Timestamp, carried: u64, healthy: usize, all: usize) {
         let Role::Dials(dialling) = &mut self.role else { return };
         dialling.growth.look(now, carried, healthy);
-        if dialling.failures < MOST_FAILURES {
+        if dialling.failures < MAX_FAILURES {
             let (wanted, under_way) = (dialling.growth.wanted(), dialling.under_way);
             let lacking = wanted.saturating_sub(healthy + under_way);
             // Stalled ones are retained, in case they recover, but only so many.
@@ -167,7 +167,7 @@ impl Offer {
     /// Returns true if another connection may still join.
     pub(super) fn is_open(&self) -> bool {
         match &self.role {
-            Role::Dials(dialling) => dialling.failures < MOST_FAILURES,
+            Role::Dials(dialling) => dialling.failures < MAX_FAILURES,
             Role::Accepts { .. } => true,
         }
     }
@@ -177,7 +177,7 @@ impl Dialling {
     /// Opens so many more connections.
     fn open(&mut self, count: usize) {
         for _ in 0..count {
-            if self.next_number as usize > MOST_JOINS {
+            if self.next_number as usize > MAX_JOINS {
                 return;
             }
             let number = self.next_number;
@@ -306,7 +306,7 @@ impl Sessions {
         let key = JoinKey::of(reply);
         let name = key.session();
         let (done, arrivals) = mpsc::unbounded_channel();
-        let (used, places) = (BTreeSet::new(), Arc::new(Semaphore::new(MOST_AT_ONCE)));
+        let (used, places) = (BTreeSet::new(), Arc::new(Semaphore::new(MAX_AT_ONCE)));
         let joinable = Joinable { key, neighbour, member, arrivals: done, used, places };
         self.lock().insert(name, joinable);
         let entry = Entry { sessions: Arc::clone(self), name };
@@ -327,7 +327,7 @@ impl Sessions {
         if peer.is_some_and(|peer| peer != joinable.neighbour) {
             return Err(GrantError::JoinTag(name).into());
         }
-        if joinable.used.len() >= MOST_JOINS || !joinable.used.insert(number) {
+        if joinable.used.len() >= MAX_JOINS || !joinable.used.insert(number) {
             return Err(GrantError::JoinTag(name).into());
         }
         let place = Arc::clone(&joinable.places).try_acquire_owned();
@@ -400,12 +400,12 @@ impl Mute {
     /// Returns true if it has been unable to send for too long.
     pub(super) fn for_good(&mut self, is_mute: bool) -> bool {
         /// Chosen: a join fails by then, or another succeeds.
-        const LONGEST: Duration = Duration::from_secs(20);
+        const MAX: Duration = Duration::from_secs(20);
         if !is_mute {
             self.0 = None;
             return false;
         }
-        self.0.get_or_insert_with(Instant::now).elapsed() > LONGEST
+        self.0.get_or_insert_with(Instant::now).elapsed() > MAX
     }
 }
 
@@ -469,10 +469,10 @@ pub(super) mod tests {
         let key = JoinKey::of(&reply_key(3));
         let _offer = sessions.offer(&reply_key(3), peer(), member());
         let admit = |number: usize| sessions.admit(&key.join(number as u32), None);
-        let mut admitted: Vec<_> = (1..=MOST_AT_ONCE).map(|number| admit(number).ok()).collect();
+        let mut admitted: Vec<_> = (1..=MAX_AT_ONCE).map(|number| admit(number).ok()).collect();
         assert!(admitted.iter().all(Option::is_some));
-        assert!(matches!(admit(MOST_AT_ONCE + 1), Err(NotAdmitted::Full)));
+        assert!(matches!(admit(MAX_AT_ONCE + 1), Err(NotAdmitted::Full)));
         admitted.pop();
-        assert!(admit(MOST_AT_ONCE + 2).is_ok(), "one has gone");
+        assert!(admit(MAX_AT_ONCE + 2).is_ok(), "one has gone");
     }
 }

@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
 
 use bytes::{Bytes, BytesMut};
-use tradewind_stripe::frame::{Frame, FrameError, INITIAL_WINDOW, MOST_PAYLOAD};
+use tradewind_stripe::frame::{Frame, FrameError, INITIAL_WINDOW, MAX_PAYLOAD};
 use tradewind_stripe::{Config, Stripe};
 use tradewind_units::{Duration, Timestamp};
 
-const LARGEST: u64 = 2 * INITIAL_WINDOW;
+const MAX: u64 = 2 * INITIAL_WINDOW;
 const CONNECTIONS: u32 = 3;
 
 /// Checks that no bytes make the parser panic, that a frame has one encoding, and that no peer
@@ -43,7 +43,7 @@ fn parse(data: &[u8], step: usize) -> (Vec<Frame>, usize, Option<FrameError>) {
             }
         }
     }
-    assert!(buffer.len() < MOST_PAYLOAD + 13, "what waits is one frame at most");
+    assert!(buffer.len() < MAX_PAYLOAD + 13, "what waits is one frame at most");
     (frames, buffer.len(), None)
 }
 
@@ -51,7 +51,7 @@ fn parse(data: &[u8], step: usize) -> (Vec<Frame>, usize, Option<FrameError>) {
 /// out.
 fn attack(frames: Vec<Frame>) {
     let stall = Duration::from_secs(1);
-    let config = Config { chunk: 1000, largest_window: LARGEST, stall };
+    let config = Config { chunk: 1000, largest_window: MAX, stall };
     let mut end = Stripe::new(config, 7);
     (0..CONNECTIONS).for_each(|number| end.add(number, true));
     let mut now = Timestamp::from_nanos(1);
@@ -75,7 +75,7 @@ fn attack(frames: Vec<Frame>) {
             end.handle_timeout(now);
         }
         let counts = end.counts();
-        assert!(counts.unread <= LARGEST, "{counts:?}");
+        assert!(counts.unread <= MAX, "{counts:?}");
         assert!(counts.reordering <= counts.unread, "{counts:?}");
     }
     end.finish();

@@ -19,7 +19,7 @@ const MTU: Bytes = Bytes::new(1500);
 /// Default congestion control: Linux's.
 const CONGESTION_CONTROL: &str = "cubic";
 /// Longest name of a congestion control (the kernel's TCP_CA_NAME_MAX, less the final zero).
-const LONGEST_CONGESTION_CONTROL: usize = 15;
+const MAX_CONGESTION_CONTROL: usize = 15;
 
 /// Returns all hosts: those of the file in its order, then those of sites without any.
 pub(super) fn hosts(
@@ -67,9 +67,9 @@ pub(super) fn hosts(
         }
         hosts.push(Layers { section: &none, default, catalogue, names }.host(id, index)?);
     }
-    if hosts.len() > limits::MOST_HOSTS {
+    if hosts.len() > limits::MAX_HOSTS {
         let place = "hosts".to_owned();
-        let problem = format!("at most {} of them, not {}", limits::MOST_HOSTS, hosts.len());
+        let problem = format!("at most {} of them, not {}", limits::MAX_HOSTS, hosts.len());
         return Err(TopologyError { place, problem });
     }
     Ok(hosts)
@@ -212,7 +212,7 @@ impl<'a> Layers<'a> {
 fn congestion_control(name: &Spanned<String>, source: Source<'_>) -> Result<String, TopologyError> {
     let text = name.get_ref();
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if text.is_empty() || text.len() > LONGEST_CONGESTION_CONTROL || !text.chars().all(allowed) {
+    if text.is_empty() || text.len() > MAX_CONGESTION_CONTROL || !text.chars().all(allowed) {
         let problem = format!("congestion_control: a kernel's name such as `cubic`, not `{text}`");
         return Err(source.refuse_at(name, problem));
     }

@@ -3,23 +3,23 @@
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
 /// Longest round trip. Chosen: a hundred times what a satellite needs.
-pub(crate) const LONGEST_RTT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_RTT: Duration = Duration::from_secs(60);
 /// Longest extra delay. Chosen: a path beyond it is out rather than slow.
-pub(crate) const LONGEST_JITTER: Duration = Duration::from_secs(10);
+pub(crate) const MAX_JITTER: Duration = Duration::from_secs(10);
 /// Smallest and largest IP packet of a path: the size that every IPv4 host must accept, and the
 /// largest value of the header's length field (RFC 791).
 const MTU: std::ops::RangeInclusive<u64> = 576..=65_535;
 /// Smallest capacity of a default queue. Chosen: a hundred full packets.
-const LEAST_QUEUE: Bytes = Bytes::new(150_000);
+const MIN_QUEUE: Bytes = Bytes::new(150_000);
 
 /// Largest window, socket buffer and burst. Source: the largest window that TCP can announce (RFC
 /// 7323).
-const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
+const MAX_BUFFER: Bytes = Bytes::new(1 << 30);
 /// Smallest buffer of a host's sockets. Source: the first value of `tcp_rmem` and `tcp_wmem`, a
 /// page, which is too small for a full packet.
-const LEAST_SOCKET_BUFFER: Bytes = Bytes::new(4096);
+const MIN_SOCKET_BUFFER: Bytes = Bytes::new(4096);
 /// Largest queue of a link. Chosen: a second of 8 Tbit/s, more than any machine could hold.
-const LARGEST_QUEUE: Bytes = Bytes::new(1 << 40);
+const MAX_QUEUE: Bytes = Bytes::new(1 << 40);
 
 /// The expected form of a rate.
 pub(super) const RATE_EXPECTED: &str = "`none` or a rate such as `500 Mbit/s`, at least 1 kbit/s";
@@ -31,10 +31,10 @@ pub(super) fn slowest_rate() -> Bandwidth {
 }
 
 /// Most sites and hosts. Chosen: far more than one machine can run.
-pub(crate) const MOST_SITES: usize = 256;
-pub(crate) const MOST_HOSTS: usize = 1024;
+pub(crate) const MAX_SITES: usize = 256;
+pub(crate) const MAX_HOSTS: usize = 1024;
 /// Most named links that a pair may pass. Chosen: more than any real path's bottlenecks.
-pub(crate) const MOST_LINKS_ON_A_PAIR: usize = 16;
+pub(crate) const MAX_LINKS_ON_A_PAIR: usize = 16;
 
 /// Parses a span of at most `longest`.
 pub(crate) fn span(text: &str, longest: Duration) -> Result<Duration, String> {
@@ -65,7 +65,7 @@ pub(crate) fn mtu(mtu: Bytes) -> Result<(), String> {
 
 /// Refuses windows, socket buffers and bursts above any kernel's.
 pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
-    if size > LARGEST_BUFFER {
+    if size > MAX_BUFFER {
         return Err(format!("a size of at most 1 GiB, not `{size}`"));
     }
     Ok(())
@@ -73,7 +73,7 @@ pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
 
 /// Refuses socket buffers that are too small for a session or above any kernel's.
 pub(crate) fn socket_buffer(size: Bytes) -> Result<(), String> {
-    if size < LEAST_SOCKET_BUFFER {
+    if size < MIN_SOCKET_BUFFER {
         return Err(format!("a size of at least 4 KiB, not `{size}`"));
     }
     buffer(size)
@@ -81,14 +81,14 @@ pub(crate) fn socket_buffer(size: Bytes) -> Result<(), String> {
 
 /// Refuses queues that no machine could hold.
 pub(crate) fn queue(room: Bytes) -> Result<(), String> {
-    if room > LARGEST_QUEUE {
+    if room > MAX_QUEUE {
         return Err(format!("a size of at most 1 TiB, not `{room}`"));
     }
     Ok(())
 }
 
 /// Returns the queue of a link that states none: the bandwidth-delay product, but at least
-/// [`LEAST_QUEUE`].
+/// [`MIN_QUEUE`].
 pub(crate) fn default_queue(rate: Bandwidth, rtt: Duration) -> Bytes {
-    rate.volume_in(rtt).max(LEAST_QUEUE)
+    rate.volume_in(rtt).max(MIN_QUEUE)
 }

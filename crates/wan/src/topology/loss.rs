@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Shortest mean gap between random outages. Chosen: shorter ones are loss, not outage.
-const LEAST_MEAN_GAP: Duration = Duration::from_millis(1);
+const MIN_MEAN_GAP: Duration = Duration::from_millis(1);
 
 /// Returns the burst loss after checking that bursts can end.
 pub(super) fn burst(
@@ -129,7 +129,7 @@ fn times(section: &OutageSection) -> Result<OutageTimes, String> {
             if section.every.is_some() {
                 return Err("`every` belongs to `start` and `length`, not to `mean_gap`".to_owned());
             }
-            if mean_gap < LEAST_MEAN_GAP {
+            if mean_gap < MIN_MEAN_GAP {
                 return Err(format!("a `mean_gap` of 1 ms at least, not {mean_gap:?}"));
             }
             if shortest > longest || longest.is_zero() {

@@ -92,7 +92,7 @@ pub(super) fn places(
     let place = |spanned: &Spanned<SiteSection>| {
         let section = spanned.get_ref();
         if let Some(access) = section.access_rtt {
-            limits::check_span(access, limits::LONGEST_RTT)
+            limits::check_span(access, limits::MAX_RTT)
                 .map_err(|problem| source.refuse_at(spanned, format!("access_rtt: {problem}")))?;
         }
         let Some(region) = &section.region else { return Ok(section.location) };
@@ -228,7 +228,7 @@ impl<'a> Layers<'a> {
 
     fn rtt(&self, source: Source<'_>) -> Result<Option<Duration>, TopologyError> {
         match self.find(|section| section.rtt.as_ref()) {
-            Some(rtt) => limited("rtt", rtt, limits::LONGEST_RTT, source).map(Some),
+            Some(rtt) => limited("rtt", rtt, limits::MAX_RTT, source).map(Some),
             None => Ok(None),
         }
     }
@@ -241,7 +241,7 @@ impl<'a> Layers<'a> {
         sites: &[Site],
     ) -> Result<Duration, TopologyError> {
         if let Some(delay) = self.find(|section| section.delay.as_ref()) {
-            return limited("delay", delay, limits::LONGEST_RTT, source);
+            return limited("delay", delay, limits::MAX_RTT, source);
         }
         match rtt {
             // Both halves add up to the round trip to the nanosecond.
@@ -270,7 +270,7 @@ impl<'a> Layers<'a> {
         let source = names.source;
         let delay = self.delay(rtt, ends, source, sites)?;
         let jitter = match self.find(|section| section.jitter.as_ref()) {
-            Some(jitter) => limited("jitter", jitter, limits::LONGEST_JITTER, source)?,
+            Some(jitter) => limited("jitter", jitter, limits::MAX_JITTER, source)?,
             None => Duration::ZERO,
         };
         let mtu = match self.find(|section| section.mtu.as_ref()) {
@@ -327,7 +327,7 @@ impl<'a> Layers<'a> {
             let problem = "reorder: a `late_by` above 0 would let others overtake";
             return Err(source.refuse_at(spanned, problem));
         }
-        limits::check_span(section.late_by, limits::LONGEST_JITTER)
+        limits::check_span(section.late_by, limits::MAX_JITTER)
             .map_err(|problem| source.refuse_at(spanned, format!("reorder: {problem}")))?;
         Ok(Some(Reorder { share: section.share, late_by: section.late_by }))
     }
@@ -345,8 +345,8 @@ impl<'a> Layers<'a> {
             (None, Some(list)) => (list, ends.is_forward),
             (None, None) => return Ok(Vec::new()),
         };
-        if let Some(surplus) = list.get(limits::MOST_LINKS_ON_A_PAIR) {
-            let problem = format!("via: at most {} links", limits::MOST_LINKS_ON_A_PAIR);
+        if let Some(surplus) = list.get(limits::MAX_LINKS_ON_A_PAIR) {
+            let problem = format!("via: at most {} links", limits::MAX_LINKS_ON_A_PAIR);
             return Err(names.source.refuse_at(surplus, problem));
         }
         let read = |spanned: &Spanned<String>| {

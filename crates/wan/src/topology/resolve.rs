@@ -16,7 +16,7 @@ use super::{
 /// Default interface MTU: Ethernet's.
 const MTU: Bytes = Bytes::new(1500);
 /// Smallest window that can be enforced: two full segments.
-const LEAST_WINDOW: Bytes = Bytes::new(3000);
+const MIN_WINDOW: Bytes = Bytes::new(3000);
 /// The round trip at which a named link's default queue is one bandwidth-delay product. Chosen: a
 /// wide-area path of middle length.
 const SHARED_LINK_RTT: tradewind_units::Duration = tradewind_units::Duration::from_millis(100);
@@ -127,15 +127,15 @@ fn sites(
                 return Err(source.refuse_at(spanned, "a site without a name: give it an `id`"));
             }
         };
-        if sites.len() == limits::MOST_SITES {
-            let problem = format!("more than {} sites: fewer would be right", limits::MOST_SITES);
+        if sites.len() == limits::MAX_SITES {
+            let problem = format!("more than {} sites: fewer would be right", limits::MAX_SITES);
             return Err(source.refuse_at(spanned, problem));
         }
         if let Some(window) = &section.window
-            && *window.get_ref() < LEAST_WINDOW
+            && *window.get_ref() < MIN_WINDOW
         {
             let problem = format!(
-                "window: room for two segments (`{LEAST_WINDOW}`) at least, not `{}`",
+                "window: room for two segments (`{MIN_WINDOW}`) at least, not `{}`",
                 window.get_ref()
             );
             return Err(source.refuse_at(window, problem));

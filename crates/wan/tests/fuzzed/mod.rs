@@ -9,9 +9,9 @@ use tradewind_wan::{Bundle, Ecn, HostIndex, Topology, Wan};
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 
 /// The number of hosts above which a network is only parsed, so that the fuzzer stays fast.
-const MOST_HOSTS_IN_TRAFFIC: usize = 12;
+const MAX_HOSTS_IN_TRAFFIC: usize = 12;
 /// The number of wake-ups after which a network is abandoned.
-const MOST_WAKES: usize = 2_000;
+const MAX_WAKES: usize = 2_000;
 
 /// Checks that a file is refused in one line, or gives a network that accounts for every segment.
 pub(crate) fn topology(data: &[u8]) {
@@ -28,7 +28,7 @@ pub(crate) fn topology(data: &[u8]) {
 
 fn carry_traffic(topology: &Topology) {
     assert!(!topology.hosts.is_empty(), "a network has hosts");
-    if topology.hosts.len() > MOST_HOSTS_IN_TRAFFIC {
+    if topology.hosts.len() > MAX_HOSTS_IN_TRAFFIC {
         return;
     }
     let hosts = u16::try_from(topology.hosts.len()).expect("few hosts");
@@ -55,7 +55,7 @@ fn carry_traffic(topology: &Topology) {
             delivered += delivery.segments.len() as u64;
         }
         wakes += 1;
-        if wakes == MOST_WAKES {
+        if wakes == MAX_WAKES {
             break;
         }
     }
@@ -63,7 +63,7 @@ fn carry_traffic(topology: &Topology) {
     assert!(counters.total.is_conserved(), "{:?}", counters.total);
     assert!(counters.links.iter().all(|link| link.tally.is_conserved()), "{:?}", counters.links);
     assert!(delivered <= counters.total.delivered, "what came out was counted");
-    if wakes < MOST_WAKES {
+    if wakes < MAX_WAKES {
         assert_eq!((counters.total.in_flight, counters.total.delivered), (0, delivered));
     }
 }

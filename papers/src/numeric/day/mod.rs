@@ -20,10 +20,10 @@ pub use scenario::Scenario;
 use run::{BAD, Outcome, Way};
 
 /// Most changes of path that noise may cause in a flow and day.
-const MOST_BY_NOISE: usize = 2;
+const MAX_BY_NOISE: usize = 2;
 /// Least share of hindsight's gain that the controller is to reach. Chosen: what is lost while a
 /// change is noticed, measured and applied.
-const LEAST_SHARE: f64 = 0.8;
+const MIN_SHARE: f64 = 0.8;
 
 /// Runs the experiment.
 ///
@@ -115,13 +115,13 @@ fn findings(scenario: &Scenario, runs: &[Outcome], record: &mut Record) {
     let share = least(&|run| run.share(Way::Controller));
     record.findings.push(Finding::new(
         "ours: it has at least 80 % of the gain of hindsight",
-        share >= LEAST_SHARE,
+        share >= MIN_SHARE,
         format!("the least of the runs has {:.0} %", 100.0 * share),
     ));
     let noise = runs.iter().map(|run| most(&run.by_noise)).max().unwrap_or(0);
     record.findings.push(Finding::new(
         "ours: noise alone causes at most two changes of plan in a flow and day",
-        noise <= MOST_BY_NOISE,
+        noise <= MAX_BY_NOISE,
         format!("{noise} at most"),
     ));
     let spent = runs.iter().map(|run| run.account(Way::Controller).spent_usd);

@@ -9,7 +9,7 @@ use tradewind_units::{Bytes, Duration, FlowId, RegionId, SiteId};
 use crate::harness::{Runs, ScenarioError, catalogue, from_toml};
 
 /// Most flows, regions and sites. Chosen: a day of more takes longer than two minutes.
-const MOST: usize = 20;
+const MAX: usize = 20;
 
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -145,8 +145,8 @@ impl Scenario {
             ("sites", sites.len(), self.sites.len()),
             ("flows", flows.len(), self.flows.len()),
         ] {
-            if different < given || !(1..=MOST).contains(&given) {
-                return wrong(format!("{key}: 1 to {MOST} different ones"));
+            if different < given || !(1..=MAX).contains(&given) {
+                return wrong(format!("{key}: 1 to {MAX} different ones"));
             }
         }
         if sites.iter().any(|site| catalogue().regions().any(|it| it.id.as_str() == site.as_str()))

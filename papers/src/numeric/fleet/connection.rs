@@ -14,7 +14,7 @@ use crate::harness::Random;
 /// Share of a window that CUBIC leaves at a loss [RFC 9438 4.6].
 const DECREASE: f64 = 0.7;
 /// Least window.
-const LEAST: f64 = 2.0;
+const MIN: f64 = 2.0;
 /// Linux's least retransmission time-out beyond the round trip.
 const TIME_OUT_BEYOND_RTT: Duration = Duration::from_millis(200);
 /// Unused share of a window up to which Linux until 3.15 took it for full (`tcp_tso_win_divisor`).
@@ -104,7 +104,7 @@ impl Connection {
                 self.lost += 1;
                 if acked >= recovered_at {
                     recovered_at = acked + in_flight;
-                    self.window = (self.window * DECREASE).max(LEAST);
+                    self.window = (self.window * DECREASE).max(MIN);
                     self.threshold = Some(self.window);
                 }
             } else if acked >= recovered_at {

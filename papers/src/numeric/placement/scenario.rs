@@ -13,7 +13,7 @@ use super::cases::{Setting, UseCase};
 use crate::harness::{Runs, ScenarioError, catalogue, from_toml};
 
 /// Most flows of a point. Chosen: the five heuristics take minutes a run there.
-const MOST_FLOWS: usize = 1_000;
+const MAX_FLOWS: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,8 +141,8 @@ impl Terms {
     fn setting(self, regions: &[RegionId]) -> Result<Setting, String> {
         let missing = |key: &str| format!("setting: `{key}` is missing");
         let flows = self.flows.ok_or_else(|| missing("flows"))?;
-        if !(1..=MOST_FLOWS).contains(&flows) {
-            return Err(format!("flows: {flows} given, expected 1 to {MOST_FLOWS}"));
+        if !(1..=MAX_FLOWS).contains(&flows) {
+            return Err(format!("flows: {flows} given, expected 1 to {MAX_FLOWS}"));
         }
         let near = self.near_rtt_ms.ok_or_else(|| missing("near_rtt_ms"))?;
         // Below it no place is near: the distance model's fixed part alone is 3.5 ms.

@@ -7,7 +7,7 @@
 use tradewind_model::geo::distance_km;
 use tradewind_model::leg::RELAY_TO_RELAY_WINDOW;
 use tradewind_model::{Continent, Coordinates, Leg, Region, RttModel};
-use tradewind_plan::{Flow, Legs, Place};
+use tradewind_plan::{Flow, LegEnd, Legs};
 use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, RegionId, SiteId};
 
 use crate::harness::{Random, catalogue};
@@ -101,7 +101,7 @@ impl World {
         let mut legs = Legs::new();
         for from in &self.regions {
             for to in self.regions.iter().filter(|to| to.id != from.id) {
-                let ends = (Place::Relay(from.id.clone()), Place::Relay(to.id.clone()));
+                let ends = (LegEnd::Relay(from.id.clone()), LegEnd::Relay(to.id.clone()));
                 let leg = leg(from.location, to.location).with_window(RELAY_TO_RELAY_WINDOW);
                 legs.insert(ends, leg);
             }
@@ -110,11 +110,12 @@ impl World {
         for (index, (source, destination)) in pairs.iter().enumerate() {
             let id = FlowId::new(format!("flow{index}")).expect("a short word");
             flows.push(Flow::new(id, source.id.clone(), destination.id.clone(), volume));
-            let (from, to) = (Place::Site(source.id.clone()), Place::Site(destination.id.clone()));
+            let (from, to) =
+                (LegEnd::Site(source.id.clone()), LegEnd::Site(destination.id.clone()));
             let direct = leg(source.at, destination.at);
             legs.insert((from.clone(), to.clone()), destination.behind(source.behind(direct)));
             for region in &self.regions {
-                let relay = Place::Relay(region.id.clone());
+                let relay = LegEnd::Relay(region.id.clone());
                 let there = source.behind(leg(source.at, region.location));
                 legs.entry((from.clone(), relay.clone())).or_insert(there);
                 let onward = destination.behind(leg(region.location, destination.at));

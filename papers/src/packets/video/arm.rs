@@ -22,7 +22,7 @@ const APPLICATION_PORT: u16 = 5004;
 /// The silence that its ends tolerate, longer than any outage here.
 const SRT_IDLE_MS: u32 = 120_000;
 /// The smallest latency that it supports.
-const LEAST_SRT_LATENCY: Duration = Duration::from_millis(20);
+const MIN_SRT_LATENCY: Duration = Duration::from_millis(20);
 /// The number of flows of a call's group, including the call: k of [JQ 5.3].
 pub(super) const FLOWS: usize = 4;
 
@@ -200,7 +200,7 @@ fn start_srt(
     let (near, remote) = (host(group, "s0")?, host(group, "r0")?);
     let one_way = round_trip(context.lab.topology(), &near, &remote) / 2;
     let latency = scenario.budget().saturating_sub(one_way + scenario.srt_margin());
-    let latency = latency.max(LEAST_SRT_LATENCY).as_millis();
+    let latency = latency.max(MIN_SRT_LATENCY).as_millis();
     let options = format!("latency={latency}&peeridletimeo={SRT_IDLE_MS}");
     let to = SocketAddr::new(context.lab.address_v4(&remote)?.into(), SRT_PORT);
     let exit = SocketAddr::new(to.ip(), APPLICATION_PORT);

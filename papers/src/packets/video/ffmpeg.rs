@@ -21,7 +21,7 @@ const SESSION: &str = "session.sdp";
 pub(super) const PLAYER_PORT: u16 = 6004;
 /// Longest time for ffmpeg to finish after its last input: far more than on any machine that can
 /// run this.
-pub(super) const LONGEST: Duration = Duration::from_secs(120);
+pub(super) const MAX: Duration = Duration::from_secs(120);
 /// The size of a player's receive buffer, in bytes.
 const PLAYER_BUFFER: &str = "1000000";
 /// The PSNR of identical frames, for which it is infinite.
@@ -102,7 +102,7 @@ impl Clip {
         command.args(["-tune", "zerolatency", "-b:v", &rate, "-maxrate", &rate]);
         command.args(["-bufsize", &buffer_size, "-x264-params", &of_codec]);
         command.arg(scratch.file(CLIP));
-        Task::start(command, "ffmpeg-encode", &scratch)?.end(LONGEST * 5, stop)?;
+        Task::start(command, "ffmpeg-encode", &scratch)?.end(MAX * 5, stop)?;
         let (video, lossless) = (video.clone(), Likeness::default());
         let mut clip = Self { scratch, video, length, has_vmaf: has_vmaf(), lossless };
         clip.lossless = clip.compare(&clip.scratch.file(CLIP), Duration::ZERO, stop)?;
@@ -149,7 +149,7 @@ impl Clip {
         // The session description for the receiver is a file that the sender writes.
         let mut command = self.sender(context, host)?;
         command.arg("-t").arg("0.1").arg("-sdp_file").arg(&session).arg(self.url(player()));
-        Task::start(command, "ffmpeg-session", &context.scratch)?.end(LONGEST, &context.stop)?;
+        Task::start(command, "ffmpeg-session", &context.scratch)?.end(MAX, &context.stop)?;
         let mut command = context.lab.command(host, PROGRAM)?;
         quiet(&mut command);
         command.args(["-protocol_whitelist", "file,udp,rtp", "-reorder_queue_size", "0"]);
@@ -187,7 +187,7 @@ impl Clip {
         for output in &["[e]", "[f]", "[g]"][..if self.has_vmaf { 3 } else { 2 }] {
             command.args(["-map", output, "-f", "null", "-"]);
         }
-        Task::start(command, "ffmpeg-compare", &self.scratch)?.end(LONGEST * 5, stop)?;
+        Task::start(command, "ffmpeg-compare", &self.scratch)?.end(MAX * 5, stop)?;
         let frames = (self.length.as_secs_f64() * self.video.frames_per_s).round() as usize;
         let read = |log: &str| {
             let path = self.scratch.file(log);
@@ -218,7 +218,7 @@ impl Player {
         later: Duration,
         stop: &Stop,
     ) -> Result<Likeness, ProcessError> {
-        self.task.end(LONGEST, stop)?;
+        self.task.end(MAX, stop)?;
         clip.compare(&self.received, later, stop)
     }
 }

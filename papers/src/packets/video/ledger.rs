@@ -146,7 +146,7 @@ pub(super) fn freezes(frames: &[Frame], interval: Duration) -> Freezes {
 }
 
 /// Largest number of packets of a call: their numbers have 16 bits.
-pub(super) const MOST_PACKETS: f64 = 60_000.0;
+pub(super) const MAX_PACKETS: f64 = 60_000.0;
 
 #[cfg(test)]
 mod tests {

@@ -175,7 +175,7 @@ impl Stage<'_> {
             context.lab.apply(&change.map_err(LabError::from)?)?;
         }
         let out = clock.now();
-        sender.end(self.spans.all() + ffmpeg::LONGEST, self.stop)?;
+        sender.end(self.spans.all() + ffmpeg::MAX, self.stop)?;
         let after = between_relays(context)?;
         let reasons = context.lab.validity()?.reasons;
         let between_relays = [after[0] - before[0], after[1] - before[1]];
@@ -247,8 +247,8 @@ struct Directed {
 fn wait_for_calls(context: &LabContext, clock: &Clock) -> Result<(), ProcessError> {
     let begun = clock.now();
     while !clock.has_arrived(CALLS) {
-        if clock.now() - begun > ffmpeg::LONGEST {
-            let why = format!("nothing of one has come within {} s", ffmpeg::LONGEST.as_secs());
+        if clock.now() - begun > ffmpeg::MAX {
+            let why = format!("nothing of one has come within {} s", ffmpeg::MAX.as_secs());
             return Err(ProcessError::Program { name: "calls".into(), why });
         }
         context.wait(call::LOOK)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::arm::Arm;
-use super::ledger::MOST_PACKETS;
+use super::ledger::MAX_PACKETS;
 use super::shield::Rate;
 use crate::harness::{Runs, ScenarioError, from_toml, within};
 
@@ -125,7 +125,7 @@ impl Scenario {
             ("fec packets", scenario.fec.packets as f64, 1.0, 32.0),
             ("fec repair packets", scenario.fec.repairs as f64, 1.0, 8.0),
         ];
-        let packets = [("packets of the video", packets.ceil(), 1.0, MOST_PACKETS)];
+        let packets = [("packets of the video", packets.ceil(), 1.0, MAX_PACKETS)];
         within(ranges.into_iter().chain(spans).chain(beside).chain(packets))?;
         if scenario.arms.is_empty() || scenario.arms_quick.is_empty() {
             let what = "arms, arms_quick: none given, expected one at least".to_owned();

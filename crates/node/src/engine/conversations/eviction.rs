@@ -11,7 +11,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_packet::message::Message;
 use tradewind_packet::session::PeerId;
 
-use super::{Conversations, Inbound, MOST};
+use super::{Conversations, Inbound, MAX};
 use crate::counts::add;
 use crate::engine::context::Context;
 
@@ -21,7 +21,7 @@ pub(in crate::engine) struct Released(VecDeque<(PeerId, u32)>);
 
 impl Released {
     fn add(&mut self, remote: PeerId, conversation: u32) {
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX {
             self.0.pop_front();
         }
         self.0.push_back((remote, conversation));
@@ -48,7 +48,7 @@ impl Conversations {
 
     /// Returns the conversation that ends here and has to go, if there is no room for another one.
     pub(in crate::engine) fn too_many(&self, context: &Context) -> Option<u32> {
-        if self.inbound.len() < MOST {
+        if self.inbound.len() < MAX {
             return None;
         }
         let gateway = |inbound: &Inbound| context.sessions.identity_of(inbound.remote);

@@ -11,7 +11,7 @@ use tradewind_units::Duration;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };
-use super::{DatagramMeta, Local, MOST};
+use super::{DatagramMeta, Local, MAX};
 use crate::listener::{Queue, QueueGuard};
 use crate::mailbox::Command;
 use crate::ticks::TICK;
@@ -89,7 +89,7 @@ fn address(source: usize) -> SocketAddr {
 fn outbound_limit_evicts_longest_silent() {
     let mut world = World::new();
     let mut talked_in = None;
-    for source in 0..MOST * 3 {
+    for source in 0..MAX * 3 {
         world.write(1, source + 1);
         if source % 100 == 0 {
             world.write(1, 0);
@@ -100,31 +100,31 @@ fn outbound_limit_evicts_longest_silent() {
     let route = world.route(1);
     let engine = world.hosts.at(1);
     assert_eq!(engine.context.counts.snapshot().refused, 0);
-    assert_eq!(engine.context.counts.snapshot().conversations_evicted, 2 * MOST as u64 + 1);
-    assert_eq!(engine.conversations.outbound.len(), MOST);
-    assert_eq!(engine.routes.get(route).unwrap().sources.len(), MOST);
-    assert!(world.conversation(1, MOST * 3).is_some() && world.conversation(1, 1).is_none());
+    assert_eq!(engine.context.counts.snapshot().conversations_evicted, 2 * MAX as u64 + 1);
+    assert_eq!(engine.conversations.outbound.len(), MAX);
+    assert_eq!(engine.routes.get(route).unwrap().sources.len(), MAX);
+    assert!(world.conversation(1, MAX * 3).is_some() && world.conversation(1, 1).is_none());
 }
 
 #[test]
 fn inbound_limit_evicts_from_largest_gateway() {
     let mut world = World::new();
     (0..3).for_each(|source| world.send_message(5, source));
-    (0..MOST).for_each(|source| world.send_message(1, source));
-    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MOST - 3, 3));
-    assert_eq!(world.delivered(), MOST as u64 + 3, "each was taken");
+    (0..MAX).for_each(|source| world.send_message(1, source));
+    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MAX - 3, 3));
+    assert_eq!(world.delivered(), MAX as u64 + 3, "each was taken");
     // The first three were evicted, one for each of the last.
     let known = [0, 1, 2, 3].map(|source| world.conversation(1, source).unwrap().1);
     assert_eq!(known, [false, false, false, true]);
     world.send_message(1, 0);
-    assert_eq!(world.delivered(), MOST as u64 + 4, "it was introduced again");
+    assert_eq!(world.delivered(), MAX as u64 + 4, "it was introduced again");
     // The notification of another one was lost.
     let (id, _) = world.conversation(1, 1).unwrap();
     world.hosts.at(1).conversations.outbound.get_mut(id).unwrap().is_known = true;
     world.send_message(1, 1);
     world.send_message(1, 1);
-    assert_eq!(world.delivered(), MOST as u64 + 5);
-    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MOST - 3, 3));
+    assert_eq!(world.delivered(), MAX as u64 + 5);
+    assert_eq!((world.at_the_remote_end(1), world.at_the_remote_end(5)), (MAX - 3, 3));
 }
 
 /// A server's datagram after a long silence arrives.

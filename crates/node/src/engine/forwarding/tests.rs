@@ -3,14 +3,14 @@
 use tradewind_config::packet::LegSeal;
 use tradewind_grant::Policy;
 use tradewind_net::udp::ReceiveBatch;
-use tradewind_packet::label::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
+use tradewind_packet::label::{GIVES_WAY_AFTER, IDLE, MAX_FOR_ONE, OPENS_WITHIN};
 use tradewind_packet::message::Message;
 use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
 use super::super::conversations::DatagramMeta;
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
-use super::DEAR_A_SECOND;
+use super::MAX_EXPENSIVE_PER_SECOND;
 use crate::config::NodeConfig;
 
 /// Returns an endpoint that knows no relay, and so answers none.
@@ -72,24 +72,24 @@ fn labels_per_gateway_are_bounded() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(4, anybody(4))]));
     let (first, other, remote) = (hosts.connect(1, 4), hosts.connect(5, 4), hosts.hop(4));
-    for _ in 0..MOST_FOR_ONE / 2 {
+    for _ in 0..MAX_FOR_ONE / 2 {
         hosts.open(1, first, vec![remote]);
         hosts.exchange();
     }
     hosts.pass(GIVES_WAY_AFTER / 2);
-    for _ in 0..MOST_FOR_ONE {
+    for _ in 0..MAX_FOR_ONE {
         hosts.open(1, first, vec![remote]);
         hosts.exchange();
     }
     let full = hosts.at(4).forwarding.labels.len();
-    assert!((MOST_FOR_ONE - 1..=MOST_FOR_ONE).contains(&full), "{full} labels");
+    assert!((MAX_FOR_ONE - 1..=MAX_FOR_ONE).contains(&full), "{full} labels");
     hosts.open(5, other, vec![remote]);
     hosts.exchange();
     assert_eq!(hosts.at(4).forwarding.labels.len(), full + 1, "another has its own share");
     hosts.pass(GIVES_WAY_AFTER / 2);
     hosts.open(1, first, vec![remote]);
     hosts.exchange();
-    let left = full - MOST_FOR_ONE / 2 + 2;
+    let left = full - MAX_FOR_ONE / 2 + 2;
     assert_eq!(
         hosts.at(4).forwarding.labels.len(),
         left,
@@ -106,18 +106,26 @@ fn grant_checks_per_gateway_are_bounded() {
         hosts.open_by_new_grant(1, first, remote, number);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(4).forwarding.labels.len(), DEAR_A_SECOND / 2, "each takes a signature");
+    assert_eq!(
+        hosts.at(4).forwarding.labels.len(),
+        MAX_EXPENSIVE_PER_SECOND / 2,
+        "each takes a signature"
+    );
     hosts.open(5, other, vec![remote]);
     hosts.exchange();
     assert_eq!(
         hosts.at(4).forwarding.labels.len(),
-        DEAR_A_SECOND / 2 + 1,
+        MAX_EXPENSIVE_PER_SECOND / 2 + 1,
         "another has its own share"
     );
     hosts.pass(Duration::from_secs(1));
     hosts.open_by_new_grant(1, first, remote, 600);
     hosts.exchange();
-    assert_eq!(hosts.at(4).forwarding.labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
+    assert_eq!(
+        hosts.at(4).forwarding.labels.len(),
+        MAX_EXPENSIVE_PER_SECOND / 2 + 2,
+        "a second later"
+    );
 }
 
 /// Returns the remote endpoint that a flow of host 1 leads to.

@@ -6,7 +6,7 @@ use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Ratio, Timestamp};
 
 use super::super::accounting::Role;
-use super::super::ends::{ForwardedBills, name};
+use super::super::endpoints::{ForwardedBills, name};
 use super::super::remotes::Remotes;
 use super::super::reports::Reporter;
 use super::super::routes::{Route, Routes};

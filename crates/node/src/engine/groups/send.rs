@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tradewind_packet::group::SEAL_BYTES;
 use tradewind_packet::id::PacketId;
 use tradewind_packet::message::{
-    Carriage, Class, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
+    Carriage, Class, MAX_PAYLOAD_BYTES, Message, Service, write_numbered,
 };
 use tradewind_packet::sender::Paths as Over;
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
@@ -30,8 +30,8 @@ impl Group {
         (conversation, class): (u32, Class),
         payload: &[u8],
     ) {
-        let is_short = payload.len() + NUMBER_BYTES + FIRST_BYTES + OVERHEAD + SEAL_BYTES
-            <= MOST_PAYLOAD_BYTES;
+        let is_short =
+            payload.len() + NUMBER_BYTES + FIRST_BYTES + OVERHEAD + SEAL_BYTES <= MAX_PAYLOAD_BYTES;
         let datagram = Message::Datagram { conversation, payload };
         let packet = services.sender.next_packet(self.flow).filter(|_| is_short);
         let around = if packet.is_some() { NUMBER_BYTES } else { 0 };

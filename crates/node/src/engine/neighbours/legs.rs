@@ -29,7 +29,7 @@ const ANSWERS_WITHIN: Duration = LOOK_EVERY;
 const IDLE: Duration = Duration::from_secs(30);
 /// Most legs that one gateway's paths may have begun. Chosen: as many as members of a group; a
 /// sixteenth of a relay's neighbours.
-const MOST_FOR_ONE: usize = 256;
+const MAX_FOR_ONE: usize = 256;
 
 /// This node's identity on a leg, and the neighbour's identity and address.
 type Key = (PublicIdentity, PublicIdentity, SocketAddr);
@@ -91,7 +91,7 @@ impl Legs {
         gateway: PublicIdentity,
     ) -> Option<PeerId> {
         let is_there = self.to(own, next).is_some();
-        if !is_there && self.begun_for(gateway) >= MOST_FOR_ONE {
+        if !is_there && self.begun_for(gateway) >= MAX_FOR_ONE {
             return None;
         }
         self.begin(context, now, (own, next), Some(gateway))

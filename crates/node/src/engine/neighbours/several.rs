@@ -19,9 +19,9 @@ use crate::membership::Members;
 
 /// Unanswered pings after which an address without losses counts as down. Chosen: as for a remote
 /// endpoint.
-const LEAST_SILENT: u32 = 4;
+const MIN_SILENT: u32 = 4;
 /// The same for any address. Chosen: five seconds.
-const MOST_SILENT: u32 = 25;
+const MAX_SILENT: u32 = 25;
 /// Number of pings among which losses alone look like an outage once. Chosen: once in half an hour.
 const SELDOM: f64 = 10_000.0;
 /// Pings over which the loss is averaged. Chosen: those of the last 13 s.
@@ -71,7 +71,7 @@ impl Address {
     fn answers(&self) -> bool {
         // So many losses in a row are rare enough by chance.
         let by_chance = (-SELDOM.ln() / self.lost.ln()).ceil();
-        let threshold = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
+        let threshold = by_chance.clamp(MIN_SILENT.into(), MAX_SILENT.into());
         self.last_pong.is_some() && f64::from(self.silent) < threshold
     }
 
@@ -91,7 +91,7 @@ impl Address {
             self.silent = self.silent.saturating_add(1);
             return;
         }
-        for _ in 0..std::mem::take(&mut self.silent).min(MOST_SILENT) {
+        for _ in 0..std::mem::take(&mut self.silent).min(MAX_SILENT) {
             self.count(1.0);
         }
         self.count(0.0);

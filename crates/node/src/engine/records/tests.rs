@@ -9,7 +9,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use super::super::conversations::{DatagramMeta, MOST};
+use super::super::conversations::{DatagramMeta, MAX};
 use super::super::local::Local;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
@@ -194,7 +194,7 @@ fn records_per_gateway_are_rate_limited() {
     const SHARE: u64 = 1000;
     let mut world = World::new(Carriage::DIRECT);
     let begun = std::time::Instant::now();
-    let (now, conversations) = (world.hosts.now, MOST as u64 + 3 * SHARE);
+    let (now, conversations) = (world.hosts.now, MAX as u64 + 3 * SHARE);
     for number in 0..u32::try_from(conversations).unwrap() {
         // Each replaces an older one, by one datagram.
         let by = DatagramMeta::by((std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into());
@@ -206,7 +206,7 @@ fn records_per_gateway_are_rate_limited() {
     // Those that end with the node are recorded in any case, with the number of those left out.
     world.hosts.at(1).end();
     let last = world.journals[0].take();
-    assert_eq!(last.len(), MOST);
+    assert_eq!(last.len(), MAX);
     assert_eq!(last[0].left_out, 3 * SHARE - recorded);
     assert_eq!(last[1].left_out, 0);
 }

@@ -6,7 +6,7 @@ use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
-use super::{IDLE, MOST_FOR_ONE};
+use super::{IDLE, MAX_FOR_ONE};
 
 /// Returns the relay of a gateway's open path over relay 2 to endpoint 4, and the path's label
 /// there.
@@ -45,11 +45,11 @@ fn served_flows_per_gateway_are_bounded() {
     let (greedy, other) = (path(&mut hosts, 1), path(&mut hosts, 5));
     // Those of the paths' own routes.
     let (own, _) = served(&mut hosts);
-    let share = MOST_FOR_ONE as u64;
+    let share = MAX_FOR_ONE as u64;
     ask(&mut hosts, 1, greedy, 0..share + 10);
     let (all, by_gateway) = served(&mut hosts);
-    assert_eq!((all, by_gateway.iter().sum::<usize>()), (MOST_FOR_ONE + own / 2, all));
-    assert_eq!(by_gateway.iter().max(), Some(&MOST_FOR_ONE));
+    assert_eq!((all, by_gateway.iter().sum::<usize>()), (MAX_FOR_ONE + own / 2, all));
+    assert_eq!(by_gateway.iter().max(), Some(&MAX_FOR_ONE));
     ask(&mut hosts, 5, other, share + 10..share + 11);
     assert_eq!(served(&mut hosts).0, all + 1, "another has its own share");
     ask(&mut hosts, 5, other, 0..1);

@@ -143,7 +143,7 @@ impl Admission {
         let operators = self.trust.operators();
         let verified = signed.into_verified(operators).map_err(|_| DropReason::NotGranted)?;
         let grant = &verified.grant;
-        if grant.check_time(now.unix).is_err() || !grant.relays.contain(own) {
+        if grant.check_expiry(now.unix).is_err() || !grant.relays.contain(own) {
             return Err(DropReason::NotGranted);
         }
         self.trust.check(&verified).map_err(|_| DropReason::NotGranted)?;

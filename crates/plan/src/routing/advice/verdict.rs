@@ -8,12 +8,12 @@ use super::{Route, Settings, legs};
 
 /// The least gain in completion time for which a relay is advised. Chosen: a relay costs money, and
 /// completion times of equal transfers vary by as much.
-pub const LEAST_GAIN: f64 = 1.05;
+pub const MIN_GAIN: f64 = 1.05;
 /// The least time that a relay must save where dialling and slow start are most of a flow's time.
 /// Chosen: for a small file between near cities the model lets relays save up to 50 ms, and CDD
 /// measured them to be 30 % slower there; a relay's own delay at a session's start is not in the
 /// model.
-pub const LEAST_SAVED: Duration = Duration::from_millis(100);
+pub const MIN_SAVED: Duration = Duration::from_millis(100);
 /// The share of the direct RTT above which a largest leg does not count as shorter. Chosen: within
 /// the variation of RTTs.
 const HARDLY_SHORTER: f64 = 0.9;
@@ -57,12 +57,12 @@ pub enum Reason {
         /// The least largest leg over any relay.
         relayed: Duration,
     },
-    /// The fastest relayed path gains less than [`LEAST_GAIN`].
+    /// The fastest relayed path gains less than [`MIN_GAIN`].
     LittleGain {
         /// Its gain.
         gain: f64,
     },
-    /// The fastest relayed path saves less than [`LEAST_SAVED`] of a small flow.
+    /// The fastest relayed path saves less than [`MIN_SAVED`] of a small flow.
     LittleSaved {
         /// The time that it saves.
         saved: Duration,
@@ -96,17 +96,14 @@ impl std::fmt::Display for Reason {
                 as_millis_f64(*relayed)
             ),
             Self::LittleGain { gain } => {
-                write!(
-                    f,
-                    "the fastest relayed path gains {gain:.2}x, and {LEAST_GAIN:.2}x is asked"
-                )
+                write!(f, "the fastest relayed path gains {gain:.2}x, and {MIN_GAIN:.2}x is asked")
             }
             Self::LittleSaved { saved } => write!(
                 f,
                 "the fastest relayed path saves {:.0} ms on paper, and below {:.0} ms a relay's \
                  own delays may eat it",
                 as_millis_f64(*saved),
-                as_millis_f64(LEAST_SAVED)
+                as_millis_f64(MIN_SAVED)
             ),
         }
     }
@@ -129,7 +126,7 @@ pub(super) fn verdict(routes: &[Route], settings: &Settings) -> Verdict {
     let gain = fastest.gain.unwrap_or_default();
     let saved = direct.fct().saturating_sub(fastest.fct());
     let small = direct.completion.steady < direct.fct() / 2;
-    if gain >= LEAST_GAIN && (!small || saved >= LEAST_SAVED) {
+    if gain >= MIN_GAIN && (!small || saved >= MIN_SAVED) {
         return Verdict::Relay(index);
     }
     let mut reasons = Vec::new();
@@ -145,7 +142,7 @@ pub(super) fn verdict(routes: &[Route], settings: &Settings) -> Verdict {
     if shortest >= direct.path.largest_leg().mul_f64(HARDLY_SHORTER) {
         reasons.push(Reason::Near { direct: direct.path.largest_leg(), relayed: shortest });
     }
-    let little = gain < LEAST_GAIN;
+    let little = gain < MIN_GAIN;
     reasons.push(if little { Reason::LittleGain { gain } } else { Reason::LittleSaved { saved } });
     Verdict::Direct(reasons)
 }

@@ -31,20 +31,20 @@ const SEED: u128 = 0x5eed_0f0f_f1e7_0001;
 /// The size of the first, the smallest and the largest parts, in columns. Chosen by trial: HiGHS
 /// solves programs of some hundred columns within a tenth of a second.
 const FIRST_COLUMNS: f64 = 500.0;
-const LEAST_COLUMNS: f64 = 60.0;
-const MOST_COLUMNS: f64 = 6_000.0;
+const MIN_COLUMNS: f64 = 60.0;
+const MAX_COLUMNS: f64 = 6_000.0;
 
 /// Factors by which a part grows and shrinks. Chosen by trial.
 const GROWS: f64 = 1.15;
 const SHRINKS: f64 = 0.7;
 
 /// The most nodes of HiGHS's search tree for one part. Chosen: a part that needs more is too large.
-const MOST_NODES: u64 = 500;
+const MAX_NODES: u64 = 500;
 
 /// The share of the remaining time and work for one run, and the least time of a run. Chosen: ten
 /// runs or so at least, and each has time to begin.
 const RUN_SHARE: f64 = 0.1;
-const LEAST_RUN: Duration = Duration::from_millis(200);
+const MIN_RUN: Duration = Duration::from_millis(200);
 
 /// The kind of part that is free to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,8 @@ impl Search<'_> {
                 // All columns were free: no other part can improve the plan.
                 Some(Ended::Solved) if is_whole => return,
                 Some(Ended::Better) => {}
-                Some(Ended::Solved) => *size = (*size * GROWS).min(MOST_COLUMNS),
-                Some(Ended::Cut) => *size = (*size * SHRINKS).max(LEAST_COLUMNS),
+                Some(Ended::Solved) => *size = (*size * GROWS).min(MAX_COLUMNS),
+                Some(Ended::Cut) => *size = (*size * SHRINKS).max(MIN_COLUMNS),
                 None => return,
             }
         }
@@ -123,8 +123,8 @@ impl Search<'_> {
             return None;
         }
         let affordable = (self.steps as f64 * RUN_SHARE) as u64 / STEPS_A_NODE;
-        let nodes = affordable.clamp(1, MOST_NODES);
-        let of = |left: Duration| left.mul_f64(RUN_SHARE).max(LEAST_RUN.min(left));
+        let nodes = affordable.clamp(1, MAX_NODES);
+        let of = |left: Duration| left.mul_f64(RUN_SHARE).max(MIN_RUN.min(left));
         Some(RunLimits { nodes, time: time.map(of), whole: Whole::All })
     }
 

@@ -21,13 +21,13 @@ use crate::problem::Problem;
 const UNITS: usize = 2048;
 
 /// The most patterns of an offer. Chosen by trial: a dozen flows have fewer that matter.
-const MOST_PATTERNS: usize = 40;
+const MAX_PATTERNS: usize = 40;
 
 /// The value below which a column counts as zero.
-const LEAST_VALUE: f64 = 1e-6;
+const MIN_VALUE: f64 = 1e-6;
 
 /// The least violation of a useful row, in relays. Chosen.
-const LEAST_VIOLATION: f64 = 1e-3;
+const MIN_VIOLATION: f64 = 1e-3;
 
 /// The relative rounding error of weights, by which they are reduced.
 const ROUNDING: f64 = 1e-7;
@@ -84,12 +84,11 @@ fn items(problem: &Problem, formulation: &Formulation, offer: usize, values: &[f
 /// Returns weights of the paths, by their columns, that add up to at most one in every pattern and,
 /// weighted by the values, to more than `there`; none where none were found.
 fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
-    let selected: Vec<Item> =
-        items.iter().filter(|item| item.value > LEAST_VALUE).cloned().collect();
+    let selected: Vec<Item> = items.iter().filter(|item| item.value > MIN_VALUE).cloned().collect();
     let sum = |weights: &[f64]| -> f64 {
         selected.iter().zip(weights).map(|(item, weight)| item.value * weight).sum()
     };
-    let too_little = |weights: &[f64]| sum(weights) < there + LEAST_VIOLATION;
+    let too_little = |weights: &[f64]| sum(weights) < there + MIN_VIOLATION;
     let values: Vec<f64> = selected.iter().map(|item| item.value).collect();
     let mut weights = vec![1.0; selected.len()];
     let mut patterns = Vec::new();
@@ -99,7 +98,7 @@ fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
             return None;
         }
         let (most, pattern) = heaviest(&selected, &weights);
-        if most <= 1.0 + ROUNDING || patterns.len() == MOST_PATTERNS {
+        if most <= 1.0 + ROUNDING || patterns.len() == MAX_PATTERNS {
             break most;
         }
         patterns.push(pattern);
@@ -177,7 +176,7 @@ fn lifted(items: &[Item], selected: &[Item], weights: &[f64]) -> Vec<(usize, f64
         packing.add(&of_flow);
         terms.extend(items[group].iter().zip(&of_flow).map(|(item, of)| (item.column, of.1)));
     }
-    terms.retain(|(_, weight)| *weight > LEAST_VALUE);
+    terms.retain(|(_, weight)| *weight > MIN_VALUE);
     terms
 }
 

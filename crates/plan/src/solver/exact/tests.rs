@@ -5,7 +5,7 @@ use tradewind_units::{Bandwidth, Bytes, FlowId};
 
 use super::*;
 use crate::candidates::example;
-use crate::problem::{Flow, Inputs, Place};
+use crate::problem::{Flow, Inputs, LegEnd};
 use crate::solver::Exhaustive;
 
 /// Returns a problem of seven flows of one pair over three regions whose relays carry three flows
@@ -23,7 +23,7 @@ fn problem(seed: u64, objective: Objective) -> Problem {
     inputs.regions.truncate(3);
     inputs.relay_types[0].capacity = mbps(380.0 + 9.0 * (seed % 3) as f64);
     for (at, ((from, to), leg)) in inputs.legs.iter_mut().enumerate() {
-        let is_direct = matches!((from, to), (Place::Site(_), Place::Site(_)));
+        let is_direct = matches!((from, to), (LegEnd::Site(_), LegEnd::Site(_)));
         leg.rtt = Duration::from_millis(50);
         leg.cap = Some(if is_direct { mbps(20.0) } else { mbps(100.0 + (at % 4) as f64 * 8.0) });
     }

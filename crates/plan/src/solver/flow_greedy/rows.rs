@@ -12,7 +12,7 @@ const WORD: usize = u64::BITS as usize;
 const BLOCK: usize = 8;
 
 /// The most words of all rows together. Chosen: 16 MiB. Beyond, paths are tried one by one.
-const MOST_WORDS: usize = 1 << 21;
+const MAX_WORDS: usize = 1 << 21;
 
 /// The rows of an offer: the paths that pass it, and those of them above some rates. Chosen by
 /// trial.
@@ -20,7 +20,7 @@ pub(super) const CLASSES: usize = 32;
 
 /// The number of flows up to which each has a row. Chosen: with more, skipping a flow's paths one
 /// by one is faster.
-const MOST_FLOWS: usize = 256;
+const MAX_FLOWS: usize = 256;
 
 /// The bit sets of each flow's and each offer's paths.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct Rows {
 impl Rows {
     pub(super) fn new(entries: &[Entry], flows: usize, offers: usize) -> Self {
         let words = entries.len().div_ceil(WORD).next_multiple_of(BLOCK);
-        let row_words = |rows: usize| if rows * words <= MOST_WORDS { rows * words } else { 0 };
-        let flows = if flows <= MOST_FLOWS { flows } else { 0 };
+        let row_words = |rows: usize| if rows * words <= MAX_WORDS { rows * words } else { 0 };
+        let flows = if flows <= MAX_FLOWS { flows } else { 0 };
         let limits = limits(entries, offers);
         let mut rows = Self {
             ranks: entries.len(),

@@ -17,14 +17,14 @@ use crate::solver::Work;
 const ROUNDS: u64 = 60;
 
 /// The most options evaluated by all nodes. Chosen: two or three seconds.
-const MOST_OPTIONS: u64 = 250_000_000;
+const MAX_OPTIONS: u64 = 250_000_000;
 
 /// The least difference worth a branch, as a part of the most expensive set-up, so that it is
 /// independent of the unit of money. Chosen.
-const LEAST_PART: f64 = 2e-4;
+const MIN_PART: f64 = 2e-4;
 
 /// The number of nodes below which branching is not started.
-const FEWEST_NODES: u64 = 50;
+const MIN_NODES: u64 = 50;
 
 /// Raises the bound as far as the work allows, at most to the least value returned by `enough`,
 /// which is called with the choices of some nodes and returns an upper bound on the optimum.
@@ -35,10 +35,10 @@ pub(super) fn raise(
     enough: &mut dyn FnMut(&[usize], &mut Work<'_>) -> f64,
     work: &mut Work<'_>,
 ) {
-    let nodes = MOST_OPTIONS / ROUNDS / table.len().max(1) as u64;
+    let nodes = MAX_OPTIONS / ROUNDS / table.len().max(1) as u64;
     let affordable = work.left / 2 / ROUNDS / (table.flows() as u64 / 8 + 1);
     let nodes = nodes.min(affordable);
-    if nodes < FEWEST_NODES {
+    if nodes < MIN_NODES {
         return;
     }
     let mut target = enough(&bound.choices, work);
@@ -102,7 +102,7 @@ enum Part {
 fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
     // Tiny fractions may be oscillations of the ascent.
     let dearest = table.supplies.iter().map(|supply| supply.set_up_usd).fold(0.0, f64::max);
-    let mut best: (f64, Option<[Part; 2]>) = (LEAST_PART * dearest, None);
+    let mut best: (f64, Option<[Part; 2]>) = (MIN_PART * dearest, None);
     for (offer, relays) in used.relays(table, &prices.ranges).into_iter().enumerate() {
         let range = prices.ranges[offer];
         if range.most.is_some_and(|most| most <= range.least) {

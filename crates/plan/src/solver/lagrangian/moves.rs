@@ -6,12 +6,12 @@ use super::table::Choice;
 use crate::solver::Work;
 
 /// The relative gain below which a difference is rounding.
-const LEAST_PART: f64 = 1e-11;
+const MIN_PART: f64 = 1e-11;
 
 /// The numbers of offers and flows up to which two offers are opened at once. Chosen: some
 /// milliseconds a round.
-const MOST_OFFERS_PAIRED: usize = 40;
-const MOST_FLOWS_PAIRED: usize = 400;
+const MAX_OFFERS_PAIRED: usize = 40;
+const MAX_FLOWS_PAIRED: usize = 400;
 
 /// A change of one flow's choice.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ impl State<'_> {
     }
 
     fn least_gain(&self, lambda: f64) -> f64 {
-        LEAST_PART * self.merit(lambda).abs()
+        MIN_PART * self.merit(lambda).abs()
     }
 
     /// Returns what a choice adds to the merit of a state without the flow.
@@ -161,7 +161,7 @@ impl State<'_> {
         for first in 0..offers {
             changed |= self.open_these(first, first, lambda, work);
         }
-        if pairs && offers <= MOST_OFFERS_PAIRED && self.assignments.len() <= MOST_FLOWS_PAIRED {
+        if pairs && offers <= MAX_OFFERS_PAIRED && self.assignments.len() <= MAX_FLOWS_PAIRED {
             for first in 0..offers {
                 for second in first + 1..offers {
                     changed |= self.open_these(first, second, lambda, work);

@@ -27,18 +27,18 @@ const COLD: f64 = 6e-5;
 const KINDS: usize = 8;
 
 /// The most flows that are detached at random beside those of a relay, and alone.
-const MOST_BESIDE: usize = 3;
-const MOST_ALONE: usize = 6;
+const MAX_BESIDE: usize = 3;
+const MAX_ALONE: usize = 6;
 
 /// Probability of skipping a choice that fits, in percent.
 const SKIPS: usize = 2;
 
 /// The range of the random factor on a flow's gain when flows are ordered.
-const LEAST_FACTOR: f64 = 0.6;
-const MOST_FACTOR: f64 = 1.4;
+const MIN_FACTOR: f64 = 0.6;
+const MAX_FACTOR: f64 = 1.4;
 
 /// The most flows drawn to a relay that is opened. Chosen: more than fit into most.
-const MOST_DRAWN: usize = 12;
+const MAX_DRAWN: usize = 12;
 
 /// Flows that count as a step of work. Chosen: a step is then as long as elsewhere.
 const FLOWS_A_STEP: usize = 16;
@@ -169,7 +169,7 @@ impl<'t> Recreate<'t> {
         for _ in 0..relays {
             self.grant_one(state, search);
         }
-        for _ in 0..search.below(MOST_BESIDE + 1) {
+        for _ in 0..search.below(MAX_BESIDE + 1) {
             let flow = search.below(self.table.flows());
             self.detach(state, flow);
         }
@@ -187,7 +187,7 @@ impl<'t> Recreate<'t> {
                 }
             }
         }
-        for _ in 0..=search.below(MOST_ALONE) {
+        for _ in 0..=search.below(MAX_ALONE) {
             let flow = search.below(self.table.flows());
             self.detach(state, flow);
         }
@@ -232,7 +232,7 @@ impl<'t> Recreate<'t> {
             return;
         }
         self.granted[offer] += 1;
-        let most = 1 + search.below(MOST_DRAWN);
+        let most = 1 + search.below(MAX_DRAWN);
         let mut drawn: Vec<(f64, usize)> = Vec::new();
         for (flow, index) in self.table.through(offer) {
             if self.is_detached[flow] {
@@ -277,7 +277,7 @@ impl<'t> Recreate<'t> {
                 let gain = self.worth(&all[worst]) - self.worth(&all[first]);
                 gain / self.fills(&all[first]).powf(power)
             });
-            let factor = LEAST_FACTOR + (MOST_FACTOR - LEAST_FACTOR) * search.fraction();
+            let factor = MIN_FACTOR + (MAX_FACTOR - MIN_FACTOR) * search.fraction();
             order.push((worth * factor, flow));
         }
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

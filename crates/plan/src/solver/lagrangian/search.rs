@@ -11,7 +11,7 @@ use crate::solver::Work;
 const KICKS_BEFORE_RETURN: u32 = 40;
 
 /// The greatest relative loss of an accepted plan. Chosen.
-const MOST_WORSE: f64 = 0.004;
+const MAX_WORSE: f64 = 0.004;
 
 /// Rounds of moves after each start. Chosen: more change little.
 const ROUNDS: usize = 3;
@@ -74,7 +74,7 @@ impl<'t> Search<'t> {
             let pairs = self.below(8) == 0;
             self.improve(&mut state, lambda, 1, pairs, work);
             let state = self.settle(state, lambda, work);
-            let worse = self.fraction() * MOST_WORSE * now.merit(self.lambda);
+            let worse = self.fraction() * MAX_WORSE * now.merit(self.lambda);
             if state.merit(self.lambda) <= now.merit(self.lambda) + worse
                 && state.key().over_budget == 0
             {

@@ -31,7 +31,7 @@ const FIRST_STEPS: usize = 36;
 
 /// The number of paths above which there are no bounds. Chosen: prices for more take tenths of a
 /// second, in which `should_stop` is not called.
-const MOST_PATHS: usize = 100_000;
+const MAX_PATHS: usize = 100_000;
 
 /// The relative size of a round's first step, and the last step's size as a part of it. Chosen by
 /// trial.
@@ -115,7 +115,7 @@ impl<'a> Bounds<'a> {
             |list: &List| list.ranks.first().map_or(0, |rank| i128::from(lists.entry(*rank).gain));
         let most: i128 = flows.iter().map(gain).sum();
         let terms = run.terms().to_vec();
-        let is_small = most < i128::from(i64::MAX / 4) && lists.entries.len() <= MOST_PATHS;
+        let is_small = most < i128::from(i64::MAX / 4) && lists.entries.len() <= MAX_PATHS;
         let has_bits = !terms.is_empty() && terms.len() <= Needs::OFFERS;
         if !run.is_plain() || run.budget() <= 0 || !is_small || !has_bits {
             return None;

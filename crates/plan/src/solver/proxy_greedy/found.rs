@@ -11,12 +11,12 @@ pub(super) struct Found {
     pub(super) relays: Option<Relays>,
     value: Option<Value>,
     /// Its position in this round's listing; none if it is of an earlier round.
-    place: Option<Place>,
+    place: Option<ListingPosition>,
 }
 
 /// A set's position in the listing, of which the first of equals counts: the base, the offers
 /// added.
-pub(super) type Place = (usize, usize, Option<usize>);
+pub(super) type ListingPosition = (usize, usize, Option<usize>);
 
 impl Found {
     /// Clears the position of the best set; returns whether this round found a better one.
@@ -31,7 +31,12 @@ impl Found {
         value.gain - i128::from(self.place.is_some_and(|place| place.0 >= base))
     }
 
-    pub(super) fn keep_better(&mut self, value: Option<Value>, place: Place, relays: &Relays) {
+    pub(super) fn keep_better(
+        &mut self,
+        value: Option<Value>,
+        place: ListingPosition,
+        relays: &Relays,
+    ) {
         let Some(value) = value else { return };
         let is_better = |best: Value| {
             value > best || value == best && self.place.is_some_and(|first| place < first)

@@ -23,7 +23,7 @@ use crate::solver::{Limits, Work};
 
 /// The most bases of which trials are made together. Chosen: few rounds have more; each holds a
 /// state for each offer.
-const MOST_BASES: usize = 16;
+const MAX_BASES: usize = 16;
 
 /// A base and an offer of which a relay is added.
 type Trial = (usize, usize);
@@ -76,7 +76,7 @@ impl<'a> Rounds<'a> {
         let mut all = bases(set, self.change).into_iter().enumerate().peekable();
         while all.peek().is_some() && !work.stopped {
             let mut count = 0;
-            for (at, (removed, relays)) in all.by_ref().take(MOST_BASES) {
+            for (at, (removed, relays)) in all.by_ref().take(MAX_BASES) {
                 if self.bases.len() == count {
                     self.bases.push(Base::new(self.run.clone()));
                 }

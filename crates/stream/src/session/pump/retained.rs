@@ -3,30 +3,30 @@
 
 use std::sync::Arc;
 
-use crate::limits::memory::{Held, Memory};
+use crate::limits::memory::{Memory, Reservation};
 
 /// Most bytes of a direction that are retained, beside those of one read. Chosen: a first flight of
 /// a few hundred segments is not stopped while a relay has not answered yet.
-const MOST_RETAINED_BYTES: usize = 256 << 10;
+const MAX_RETAINED_BYTES: usize = 256 << 10;
 
 /// A copy of the data that a direction has read, while it may have to be written to another socket.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     bytes: Vec<u8>,
     /// The copy, where memory is limited.
-    held: Option<Held>,
+    held: Option<Reservation>,
 }
 
 impl Retained {
     /// Returns true if no more may be read before the copy is used or dropped.
     pub(super) fn is_full(&self, memory: Option<&Arc<Memory>>) -> bool {
         let most =
-            memory.map_or(MOST_RETAINED_BYTES, |memory| memory.most().min(MOST_RETAINED_BYTES));
+            memory.map_or(MAX_RETAINED_BYTES, |memory| memory.most().min(MAX_RETAINED_BYTES));
         self.bytes.len() >= most
     }
 
     pub(super) fn account(&mut self, memory: &Arc<Memory>) {
-        if self.held.as_ref().map_or(0, Held::bytes) < self.bytes.len() {
+        if self.held.as_ref().map_or(0, Reservation::bytes) < self.bytes.len() {
             self.held = None;
             self.held = Some(memory.hold(self.bytes.len()));
         }

@@ -25,8 +25,8 @@ pub struct Open {
 }
 
 /// Highest prices that are tried: dollars a month for each Mbit/s, and for each GB.
-const MOST_PER_MBPS: f64 = 1000.0;
-const MOST_PER_GB: f64 = 10.0;
+const MAX_PER_MBPS: f64 = 1000.0;
+const MAX_PER_GB: f64 = 10.0;
 
 impl Open {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
@@ -34,10 +34,10 @@ impl Open {
             values.iter().map(|value| (name, *value, 0.0, most)).collect()
         };
         let ranges = [
-            all("open.percentile_usd_per_mbps", &self.percentile_usd_per_mbps, MOST_PER_MBPS),
-            all("open.storage_usd_per_gb_hour", &[self.storage_usd_per_gb_hour], MOST_PER_GB),
+            all("open.percentile_usd_per_mbps", &self.percentile_usd_per_mbps, MAX_PER_MBPS),
+            all("open.storage_usd_per_gb_hour", &[self.storage_usd_per_gb_hour], MAX_PER_GB),
             all("open.retention_s", &self.retention_s, 86_400.0),
-            all("open.uplink_usd_per_gb", &self.uplink_usd_per_gb, MOST_PER_GB),
+            all("open.uplink_usd_per_gb", &self.uplink_usd_per_gb, MAX_PER_GB),
         ];
         within(ranges.into_iter().flatten())?;
         let unknown = self.pairs.iter().flatten().find(|id| catalogue().region(id).is_none());
@@ -91,7 +91,7 @@ fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericEr
         }
     }
     let cheaper_than_list = |service| {
-        up_to(MOST_PER_MBPS, |price| {
+        up_to(MAX_PER_MBPS, |price| {
             let listed = total(scenario, service, &Terms::LIST)?;
             Ok(total(scenario, service, &percentile(price))? <= listed)
         })
@@ -100,7 +100,7 @@ fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericEr
         let case = format!("{service}: by 95th percentile is cheaper than by volume up to");
         push(record, &case, cheaper_than_list(service)?, "dollars a Mbit/s", "a month");
     }
-    let turn = up_to(MOST_PER_MBPS, |price| {
+    let turn = up_to(MAX_PER_MBPS, |price| {
         let [coding, caching] = [PacketService::Coding, PacketService::Caching]
             .map(|service| total(scenario, service, &percentile(price)));
         Ok(caching? <= coding?)
@@ -169,7 +169,7 @@ fn uplinks(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
             push(record, &case, value, "cents/h", "");
         }
     }
-    let turn = up_to(MOST_PER_GB, |usd| {
+    let turn = up_to(MAX_PER_GB, |usd| {
         let [coding, forwarding] = [PacketService::Coding, PacketService::Forwarding]
             .map(|service| total(scenario, service, &with(usd)?));
         Ok(coding? <= forwarding?)
@@ -183,7 +183,7 @@ fn uplinks(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
     );
     record.findings.push(Finding::new(
         "where the access link is dear, forwarding, which sends no copy, is the cheapest (ours)",
-        turn < MOST_PER_GB,
+        turn < MAX_PER_GB,
         format!("from {turn:.3} dollars a GB on"),
     ));
     Ok(())

@@ -4,7 +4,7 @@ use tradewind_grant::Hop;
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
+use super::{IDLE, LOOK_EVERY, MAX_FOR_ONE};
 use crate::engine::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use crate::mailbox::Command;
 
@@ -50,16 +50,16 @@ fn legs_per_gateway_are_bounded() {
     let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
     let (first, other) = (hosts.connect(1, 2), hosts.connect(5, 2));
     let (relay, remote) = (hosts.hop(2), hosts.hop(4));
-    for number in 0..MOST_FOR_ONE + 10 {
+    for number in 0..MAX_FOR_ONE + 10 {
         hosts.open(1, first, vec![relay, nobody(number)]);
         hosts.exchange();
     }
-    assert_eq!(hosts.at(2).neighbours.legs.by_hop.len(), MOST_FOR_ONE);
+    assert_eq!(hosts.at(2).neighbours.legs.by_hop.len(), MAX_FOR_ONE);
     hosts.open(5, other, vec![relay, remote]);
     hosts.exchange();
     assert_eq!(
         hosts.at(2).neighbours.legs.by_hop.len(),
-        MOST_FOR_ONE + 1,
+        MAX_FOR_ONE + 1,
         "another has its own share"
     );
     let known = leg_to(&mut hosts, nobody(0)).unwrap();

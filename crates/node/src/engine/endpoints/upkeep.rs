@@ -3,7 +3,7 @@
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::label::Place;
+use tradewind_packet::label::PathPosition;
 use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::Timestamp;
@@ -22,7 +22,7 @@ impl Services {
         (paths, legs): (&mut Paths<'_>, &Legs),
         now: Now,
         (label, flow, service): (u32, FlowNumber, Service),
-        place: Option<Place>,
+        place: Option<PathPosition>,
     ) {
         let ends = &mut self.ends;
         let outgoing = ends.outgoing.get(&flow).copied();

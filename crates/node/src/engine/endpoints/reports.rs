@@ -11,7 +11,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::super::accounting::Role;
 use super::super::remotes::RemoteEndpoint;
-use super::{Carrier, Choice, End, Ends, Sent};
+use super::{Carrier, Choice, FlowEndpoint, FlowEndpoints, Sent};
 use crate::status::{Billed, Direction, FlowStatistics, FlowStatus};
 
 /// Returns the name of a service in reports.
@@ -45,7 +45,7 @@ pub(in super::super) struct FlowsOfEnd {
 pub(in super::super) struct ForwardedBills(BTreeMap<PeerId, (u64, Billed)>);
 
 impl ForwardedBills {
-    fn billed(&self, end: &End) -> Billed {
+    fn billed(&self, end: &FlowEndpoint) -> Billed {
         match self.0.get(&end.remote) {
             Some((bytes, billed)) if end.carrier == Carrier::Paths => {
                 billed.part(end.sent.bytes as f64 / (*bytes).max(1) as f64)
@@ -55,7 +55,7 @@ impl ForwardedBills {
     }
 }
 
-impl Ends {
+impl FlowEndpoints {
     /// Returns the statistics of both flows of an end.
     pub(in super::super) fn flows_of(&self, outgoing: FlowNumber) -> Option<FlowsOfEnd> {
         let end = self.by_outgoing.get(&outgoing)?;

@@ -19,7 +19,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
-    Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, SOURCE_HEADER_BYTES, Service,
+    Carriage, Class, Feedback, MAX_PAYLOAD_BYTES, Message, SOURCE_HEADER_BYTES, Service,
     write_numbered,
 };
 use tradewind_packet::receiver::ReceiverFlow;
@@ -42,7 +42,7 @@ use selection::RoundTrips;
 pub(super) use selection::Selection;
 
 /// Most ends of one worker. Chosen: as many as conversations.
-const MOST: usize = super::conversations::MOST;
+const MAX: usize = super::conversations::MAX;
 /// Interval of messages to the relays on the service of a flow.
 const SERVE_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which an incoming flow counts as not served. Chosen: of three messages one may get
@@ -55,14 +55,14 @@ const LEAVING_WORDS: u8 = 3;
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Least round trip for loss detection. Chosen: with less, each packet of a steady flow would count
 /// as a burst of its own, and be requested before it is sent.
-const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
+const MIN_ROUND_TRIP: Duration = Duration::from_millis(50);
 
 /// Bytes of headers around a packet between relays, as they bill it.
 const AROUND_PACKET: usize = AROUND_MESSAGE + SOURCE_HEADER_BYTES;
 
 /// One endpoint's part of two flows.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct FlowEndpoint {
     remote: PeerId,
     carriage: Carriage,
     /// The packets that are copied to the relay.
@@ -138,15 +138,15 @@ struct Sent {
 
 /// All ends, by their outgoing flows.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
-    by_outgoing: BTreeMap<FlowNumber, End>,
+pub(super) struct FlowEndpoints {
+    by_outgoing: BTreeMap<FlowNumber, FlowEndpoint>,
     outgoing: BTreeMap<FlowNumber, FlowNumber>,
     /// Flows that relays serve and of which no packet has come yet: their first packets are to be
     /// protected, too.
     expected: Expectations,
 }
 
-impl Ends {
+impl FlowEndpoints {
     pub(super) fn is_empty(&self) -> bool {
         self.by_outgoing.is_empty()
     }
@@ -220,7 +220,7 @@ impl Ends {
 
     /// Restarts measurements: the paths of a flow have changed.
     pub(super) fn measure_again(&mut self, outgoing: FlowNumber) {
-        if let Some(End { choice: Choice::Selected(selection), .. }) =
+        if let Some(FlowEndpoint { choice: Choice::Selected(selection), .. }) =
             self.by_outgoing.get_mut(&outgoing)
         {
             selection.measure_again();
@@ -243,12 +243,12 @@ impl Services {
         choice: Choice,
     ) -> Option<FlowNumber> {
         let ends = &mut self.ends;
-        if ends.by_outgoing.len() >= MOST {
+        if ends.by_outgoing.len() >= MAX {
             return None;
         }
         let outgoing = FlowNumber(u64::from_be_bytes(entropy::bytes().ok()?));
         let next_serve = now.steady;
-        let end = End {
+        let end = FlowEndpoint {
             remote,
             carriage,
             copies,
@@ -294,7 +294,7 @@ impl Services {
         let is_sealed = paths
             .context
             .seal_remote(remote, &mut sealed, |out| write_numbered(packet, message, out));
-        let is_short = sealed.len() <= MOST_PAYLOAD_BYTES;
+        let is_short = sealed.len() <= MAX_PAYLOAD_BYTES;
         if is_short && is_sealed {
             add(&paths.context.counts.accepted, 1);
             self.ends.note_sent(outgoing, sealed.len());
@@ -358,7 +358,7 @@ impl Services {
     }
 }
 
-impl End {
+impl FlowEndpoint {
     /// Chooses a service once the paths are measured, and checks the measurements and the bills
     /// again while both paths answer.
     fn select(&mut self, now: Timestamp, remote: &RemoteEndpoint, legs: &Legs) {
@@ -460,7 +460,7 @@ impl End {
     /// Without a budget, a missing packet is waited for one more round trip.
     fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
         let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
-        let round_trip = measured.max(LEAST_ROUND_TRIP);
+        let round_trip = measured.max(MIN_ROUND_TRIP);
         let recovery_deadline = match self.carriage.worth() {
             None => round_trip + DETECTION,
             Some(budget) => budget.saturating_sub(measured / 2),

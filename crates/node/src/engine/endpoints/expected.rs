@@ -12,7 +12,7 @@ use tradewind_packet::message::Service;
 use tradewind_packet::session::Now;
 use tradewind_units::Timestamp;
 
-use super::{MOST, SERVED_FOR};
+use super::{MAX, SERVED_FOR};
 
 /// The last report on such a flow.
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +40,10 @@ impl Expectations {
         (label, service): (u32, Service),
         gateway: Option<PublicIdentity>,
     ) {
-        if !self.0.contains_key(&flow) && self.0.len() >= MOST {
+        if !self.0.contains_key(&flow) && self.0.len() >= MAX {
             self.0.retain(|_, it| now.steady.since(it.received) < SERVED_FOR);
         }
-        if self.0.contains_key(&flow) || self.0.len() < MOST {
+        if self.0.contains_key(&flow) || self.0.len() < MAX {
             self.0.insert(flow, Expected { received: now.steady, label, service, gateway });
         }
     }
