@@ -12,7 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use tenants::{DayCost, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest};
+pub use tenants::{
+    DayCost, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest, UnassignedDay,
+};
 use tradewind_control::ceiling::Bounds;
 use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;

@@ -4472,11 +4472,10 @@ export interface components {
              */
             days: number;
             /**
-             * @description The cost of each day beyond theirs, oldest first: flows of no tenant, what nobody's bytes
-             *     used of machines, and rate tests; tokens of tenants are told none.
+             * @description The cost of each day beyond theirs, oldest first; tokens of tenants are told none.
              * @default []
              */
-            rest: components["schemas"]["DayCost"][];
+            rest: components["schemas"]["UnassignedDay"][];
             /**
              * Format: uint32
              * @description [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
@@ -4546,6 +4545,51 @@ export interface components {
              * @description Transfers.
              */
             transfers: number;
+        };
+        /** @description The cost of a day beyond that of all tenants, and its parts. */
+        UnassignedDay: {
+            /**
+             * Format: uint64
+             * @description The day, in days since the Unix epoch (UTC).
+             */
+            day: number;
+            /**
+             * dollars
+             * @description The amount in dollars by which the costs of flows and tenants are above what was metered:
+             *     traffic at other prices than now, and parts that were rounded.
+             * @default 0
+             */
+            excess_usd: number;
+            /**
+             * dollars
+             * @description Flows of no tenant, in dollars.
+             * @default 0
+             */
+            flows_usd: number;
+            /**
+             * dollars
+             * @description The part of machines that nobody's bytes used, in dollars.
+             * @default 0
+             */
+            machines_usd: number;
+            /**
+             * dollars
+             * @description Rate tests, in dollars.
+             * @default 0
+             */
+            tests_usd: number;
+            /**
+             * dollars
+             * @description Metered traffic that no known flow accounts for, in dollars: of flows that were removed, or
+             *     at other prices than now.
+             * @default 0
+             */
+            unknown_usd: number;
+            /**
+             * dollars
+             * @description The cost so far, in dollars: the parts but the excess, less the excess.
+             */
+            usd: number;
         };
         /** @description The usage of a flow in the last month. */
         Usage: {

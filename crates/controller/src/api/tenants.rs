@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
-use tradewind_control::tenants::{self, BudgetChange, TenantId, TenantToken};
+use tradewind_control::tenants::{self, BudgetChange, TenantId, TenantToken, UnassignedCosts};
 use tradewind_control::{Controller, Event, Refusal};
 use tradewind_net::entropy;
 use tradewind_stream::clock::unix_now;
@@ -17,6 +17,7 @@ use crate::answer::{self, Answered, Problem};
 use crate::engine::millis;
 use crate::view::{
     DayCost, Gain, SCHEMA_VERSION, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest,
+    UnassignedDay,
 };
 
 pub(super) async fn list(
@@ -154,10 +155,7 @@ fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
     let (state, now) = (controller.state(), unix_now());
     let mut costs = tenants::costs(state, now, days);
     let rest = match rights.tenant {
-        None => {
-            let rest = tenants::rest(state, now, days, &costs).into_iter();
-            of_days(rest.map(|(day, rest)| (day, rest.total())).collect())
-        }
+        None => tenants::rest(state, now, days, &costs).into_iter().map(unassigned).collect(),
         Some(_) => Vec::new(),
     };
     let is_seen = |id: &TenantId| rights.tenant.as_ref().is_none_or(|own| own == id);
@@ -177,6 +175,20 @@ fn view(controller: &Controller, rights: &Rights, days: u64) -> Tenants {
     };
     let tenants = state.tenants.values().filter(|tenant| is_seen(&tenant.id)).map(one).collect();
     Tenants { schema_version: SCHEMA_VERSION, days, tenants, rest }
+}
+
+fn unassigned((day, costs): (u64, UnassignedCosts)) -> UnassignedDay {
+    let usd = costs.total();
+    let UnassignedCosts { flows, machines, tests, unknown, excess } = costs;
+    UnassignedDay {
+        day,
+        usd,
+        flows_usd: flows,
+        machines_usd: machines,
+        tests_usd: tests,
+        unknown_usd: unknown,
+        excess_usd: excess,
+    }
 }
 
 fn of_days(costs: BTreeMap<u64, Money>) -> Vec<DayCost> {

@@ -44,10 +44,9 @@ pub struct Tenants {
     pub days: u64,
     /// The tenants, by name.
     pub tenants: Vec<TenantView>,
-    /// The cost of each day beyond theirs, oldest first: flows of no tenant, what nobody's bytes
-    /// used of machines, and rate tests; tokens of tenants are told none.
+    /// The cost of each day beyond theirs, oldest first; tokens of tenants are told none.
     #[serde(default)]
-    pub rest: Vec<DayCost>,
+    pub rest: Vec<UnassignedDay>,
 }
 
 /// A tenant.
@@ -79,6 +78,32 @@ pub struct DayCost {
     pub day: u64,
     /// The cost so far, in dollars.
     pub usd: Money,
+}
+
+/// The cost of a day beyond that of all tenants, and its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnassignedDay {
+    /// The day, in days since the Unix epoch (UTC).
+    pub day: u64,
+    /// The cost so far, in dollars: the parts but the excess, less the excess.
+    pub usd: Money,
+    /// Flows of no tenant, in dollars.
+    #[serde(default)]
+    pub flows_usd: Money,
+    /// The part of machines that nobody's bytes used, in dollars.
+    #[serde(default)]
+    pub machines_usd: Money,
+    /// Rate tests, in dollars.
+    #[serde(default)]
+    pub tests_usd: Money,
+    /// Metered traffic that no known flow accounts for, in dollars: of flows that were removed, or
+    /// at other prices than now.
+    #[serde(default)]
+    pub unknown_usd: Money,
+    /// The amount in dollars by which the costs of flows and tenants are above what was metered:
+    /// traffic at other prices than now, and parts that were rounded.
+    #[serde(default)]
+    pub excess_usd: Money,
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tradewind_net::{descriptor, pidns, stand_in, userns};
 use tradewind_units::{Duration, HostId};
 
 use super::message::{Answer, Question, Status, hear, send_message, set_timeouts};
-use super::place::RuntimeDirectory;
+use super::runtime_directory::RuntimeDirectory;
 use super::server::KEEP;
 use crate::error::LabError;
 

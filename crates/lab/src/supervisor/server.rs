@@ -16,7 +16,7 @@ use tradewind_wan::{LinkCounters, PairChange, Topology};
 use super::message::{
     Answer, HostStatus, LinkStatus, Question, Status, hear, send_message, set_timeouts,
 };
-use super::place::RuntimeDirectory;
+use super::runtime_directory::RuntimeDirectory;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::options::LabOptions;
