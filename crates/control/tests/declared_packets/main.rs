@@ -169,19 +169,27 @@ fn what_if_and_the_present_count_the_money_of_packets() {
     assert_eq!((without.plan.relays, without.plan.usd_per_day), (0, Money::ZERO));
 }
 
-#[test]
-fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
+/// Returns an overlay whose newest plan has a relay for the packets of [`call`].
+fn planned() -> Overlay {
     let mut overlay = Overlay::new(20.0);
     overlay.event(&Event::AddPacketFlow(call()));
     overlay.pass(10);
     overlay.plan();
+    overlay
+}
+
+/// Returns why the packets of [`call`] take no path.
+fn why(overlay: &Overlay) -> String {
+    let explained = overlay.controller.explain(overlay.time(), &call().id);
+    explained.unwrap_err().to_string()
+}
+
+#[test]
+fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
+    let mut overlay = planned();
     let region = overlay.newest().packets.plan.relays[0].region.to_string();
     let other = ["gcp:europe-north1", "gcp:europe-west3"].into_iter().find(|it| *it != region);
     let other = other.unwrap();
-    let why = |overlay: &Overlay| {
-        let explained = overlay.controller.explain(overlay.time(), &call().id);
-        explained.unwrap_err().to_string()
-    };
 
     // The relay's agent is put back to an older release: the other region's takes the flow.
     overlay.pass(10);
@@ -208,8 +216,11 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
     assert!(overlay.stale().contains("can carry packets by now"), "{}", overlay.stale());
     overlay.plan();
     assert_eq!(overlay.newest().packets.plan.relays[0].region.as_str(), other);
+}
 
-    // Its tenant's budget pays nothing.
+#[test]
+fn budget_of_the_tenant_is_why_packets_have_no_relay() {
+    let mut overlay = planned();
     let tenant: TenantId = "acme".parse().unwrap();
     let budget = BudgetChange::Set(Money::ZERO);
     overlay.event(&Event::SetTenant { tenant: tenant.clone(), budget, alarm: None });
@@ -222,10 +233,11 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
     );
     set_version(&mut overlay, "office", 1);
     assert!(why(&overlay).contains("not carried"), "{}", why(&overlay));
-    set_version(&mut overlay, "office", CONFIG_VERSION);
-    overlay.event(&Event::RemoveTenant(tenant));
+}
 
-    // So with gateways at both ends.
+#[test]
+fn gateway_too_old_for_packets_is_why_they_are_not_carried() {
+    let mut overlay = planned();
     for site in ["plant", "office"] {
         set_version(&mut overlay, site, 1);
         assert!(
@@ -236,8 +248,8 @@ fn plans_lead_over_hosts_that_carry_packets_and_say_which_do_not() {
         assert!(why(&overlay).contains("not carried"), "{}", why(&overlay));
         overlay.plan();
         let reason = overlay.newest().packets.left_out[&call().id].clone();
-        let why = format!("{site}-1 runs an agent too old for packets");
-        assert!(reason.contains(&why), "{reason}");
+        let expected = format!("{site}-1 runs an agent too old for packets");
+        assert!(reason.contains(&expected), "{reason}");
         assert_eq!((overlay.newest().hosts.len(), overlay.stale().as_str()), (0, ""));
         set_version(&mut overlay, site, CONFIG_VERSION);
         assert!(overlay.stale().contains("can be carried by now"), "{}", overlay.stale());
