@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release test-packages test-deploy bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release image test-image test-packages test-deploy bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -106,9 +106,19 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 reference: build ## the generated pages of docs/reference, from the commands and the types of files
 	$(TRADEWIND) generate reference docs/reference
 
-release: setup-release web ## the binary to ship, its bill of materials, Debian package, checksums, sizes, in TARGET/release-files
-	$(CARGO) build --locked --profile dist -p tradewind
-	@scripts/release.sh $(TARGET_DIR)
+# The target that this machine can run first.
+OWN_TARGET := $(shell uname -m)-unknown-linux-musl
+RELEASE_TARGETS ?= $(OWN_TARGET) $(filter-out $(OWN_TARGET),x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
+release: setup-release web ## what to ship, in TARGET/release-files: static binaries for x86-64 and arm64, their bills of materials, Debian packages, checksums, sizes
+	@scripts/release.sh $(TARGET_DIR) $(RELEASE_TARGETS)
+
+image: ## container images of what `make release` left, beside it: the binary alone, for x86-64 and arm64
+	@scripts/setup.sh image
+	@scripts/image.sh $(TARGET_DIR)/release-files
+
+test-image: ## what `make image` left: a relay and a gateway on a read-only root, by a numeric user
+	@scripts/setup.sh test-image
+	@scripts/test-image.sh $(TARGET_DIR)/release-files
 
 test-packages: ## what `make release` left: installed, upgraded, removed and purged in clean Debian roots, and two hosts made of it
 	@scripts/setup.sh test-packages

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, for one purpose: build, web, test-web, docs, lint,
-# release, test-packages, test-deploy, bench or fuzz.
+# release, image, test-image, test-packages, test-deploy, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -117,8 +117,13 @@ case $purpose in
     cargo_tool cargo-deny cargo-deny
     book ;;
   release)
+    python3 -c 'import ensurepip' 2>/dev/null || packages "Python's venv" python3 python3-venv
     cargo_tool cargo-cyclonedx cargo-cyclonedx --version 0.5.9
     cargo_tool cargo-deb cargo-deb --version 3.8.0 ;;
+  image)
+    debian buildah buildah ;;
+  test-image)
+    debian python3 python3 ;;
   test-packages)
     debian debootstrap debootstrap
     debian lintian lintian
@@ -140,5 +145,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, test-packages, test-deploy, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, image, test-image, test-packages, test-deploy, bench or fuzz"; exit 2 ;;
 esac

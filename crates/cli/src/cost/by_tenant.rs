@@ -35,7 +35,8 @@ struct Cost {
     part: Option<Part>,
     /// Of a whole day by the plan in effect; known of today only.
     estimated_usd: Option<Money>,
-    /// In dollars; below zero for [`Part::Excess`], so that a day's rows add up to what was metered.
+    /// In dollars; below zero for [`Part::Excess`], so that the rows of a day add up to what was
+    /// metered.
     metered_usd: f64,
     /// As it is now; told of today only.
     budget_usd: Option<Money>,
