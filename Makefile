@@ -106,13 +106,12 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 reference: build ## the generated pages of docs/reference, from the commands and the types of files
 	$(TRADEWIND) generate reference docs/reference
 
-# The target that this machine can run first.
-OWN_TARGET := $(shell uname -m)-unknown-linux-musl
-RELEASE_TARGETS ?= $(OWN_TARGET) $(filter-out $(OWN_TARGET),x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
-release: setup-release web ## what to ship, in TARGET/release-files: static binaries for x86-64 and arm64, their bills of materials, Debian packages, checksums, sizes
+# One that this machine can run comes first.
+RELEASE_TARGETS ?= $(shell uname -m)-unknown-linux-musl
+release: setup-release web ## what to ship, in TARGET/release-files: the static binary, its bill of materials, Debian package, checksums, sizes
 	@scripts/release.sh $(TARGET_DIR) $(RELEASE_TARGETS)
 
-image: ## container images of what `make release` left, beside it: the binary alone, for x86-64 and arm64
+image: ## a container image of what `make release` left, beside it: the binary alone
 	@scripts/setup.sh image
 	@scripts/image.sh $(TARGET_DIR)/release-files
 
