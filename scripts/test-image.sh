@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
 # Tries the container image of this machine's architecture that `make image` left: it holds one
 # file, and a relay and a gateway run from it by its numeric user, on a read-only root, and carry a
-# file. Says SKIPPED where a right or program is missing. Usage: test-image.sh FOLDER, as root.
+# file. Says SKIPPED where a right is missing. Usage: test-image.sh FOLDER, as root.
 set -euo pipefail
+
+if [ "${IN_NAMESPACE:-}" != yes ]; then
+  if ! unshare --mount --net true 2>/dev/null; then
+    echo "test-image: SKIPPED: namespaces need root"
+    exit 0
+  fi
+  IN_NAMESPACE=yes exec unshare --mount --net "$0" "$@"
+fi
+ip link set lo up
 
 folder=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -23,15 +32,6 @@ check() {
     failed=1
   fi
 }
-
-if [ "${IN_NAMESPACE:-}" != yes ]; then
-  if ! unshare --mount --net true 2>/dev/null; then
-    echo "test-image: SKIPPED: namespaces need root"
-    exit 0
-  fi
-  IN_NAMESPACE=yes exec unshare --mount --net "$0" "$@"
-fi
-ip link set lo up
 
 case $(uname -m) in x86_64) own=amd64 ;; aarch64) own=arm64 ;; *) own=none ;; esac
 image=$(ls "$folder"/tradewind-*-"$own".oci.tar)
