@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | \
      test-lab BINARY [VERDICT_FILE [STEP]...] | \
@@ -53,6 +53,24 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.what)
     }
+}
+
+/// Returns Cargo, to be run at `root`.
+///
+/// It does not inherit what Cargo told this program about its own package: build scripts that look
+/// at such variables would run again whenever Cargo is called from here and by hand in turns, and
+/// all that is built on them (`ring`, and with it most of the workspace) would be rebuilt.
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let is_ours =
+            |text: &str| text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_ours) {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
 }
 
 fn main() -> ExitCode {

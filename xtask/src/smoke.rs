@@ -36,7 +36,7 @@ const PROGRAMS: [(&str, &[&str]); 18] = [
     ("examples/flow", &[]),
     ("examples/four_cities", &["5", "2"]),
     ("examples/heuristics_hold", &["3"]),
-    ("examples/control_holds", &["3"]),
+    ("examples/control_holds", &["1"]),
     ("examples/control_scale", &["20", "20"]),
     ("examples/agents_at_once", &["25"]),
     ("examples/routing", &[]),
@@ -101,9 +101,9 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
     }
     // All at once, with the features of the whole workspace: for a single package its dependencies
     // would be rebuilt.
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut build = crate::cargo(root);
     build.args(["build", "--locked", "--quiet", "--workspace", "--bins", "--examples"]);
-    match build.current_dir(root).status() {
+    match build.status() {
         Ok(status) if status.success() => {}
         _ => return ExitCode::FAILURE,
     }

@@ -59,8 +59,8 @@ fn run_again(root: &Path, output: &[String]) -> (bool, Vec<String>) {
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--locked"]).args(arguments).current_dir(root);
+    let mut cargo = crate::cargo(root);
+    cargo.args(["test", "--locked"]).args(arguments);
     cargo
 }
 

@@ -170,8 +170,7 @@ struct Lab<'a> {
 }
 
 fn fidelity(lab: &Lab) -> Verdict {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.current_dir(lab.root);
+    let mut command = crate::cargo(lab.root);
     command.args(["run", "--locked", "--release", "--quiet", "-p", "tradewind-lab"]);
     command.args(["--example", "fidelity"]);
     match command.status().map(|status| status.code()) {
