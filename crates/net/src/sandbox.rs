@@ -25,6 +25,12 @@ use crate::{NetError, handover};
 /// The environment variable that names the filters of the previous process for its successor.
 pub(crate) const BOUND_BY: &str = "TRADEWIND_BOUND_BY";
 
+/// `kexec_file_load(2)`, which `libc` lacks for musl on ARM (include/uapi/asm-generic/unistd.h).
+#[cfg(target_arch = "aarch64")]
+const KEXEC_FILE_LOAD: libc::c_long = 294;
+#[cfg(not(target_arch = "aarch64"))]
+const KEXEC_FILE_LOAD: libc::c_long = libc::SYS_kexec_file_load;
+
 /// System calls that no daemon of ours makes: they debug others, change the host, or start
 /// processes that escape.
 const NEVER: &[i64] = &[
@@ -54,7 +60,7 @@ const NEVER: &[i64] = &[
     libc::SYS_swapoff,
     libc::SYS_reboot,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
