@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release image test-image test-packages test-deploy bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release image test-image test-packages test-deploy test-machines bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -122,6 +122,9 @@ test-image: ## what `make image` left: a relay and a gateway on a read-only root
 test-packages: ## what `make release` left: installed, upgraded, removed and purged in clean Debian roots, and two hosts made of it
 	@scripts/setup.sh test-packages
 	@scripts/test-packages.sh $(TARGET_DIR)/release-files
+
+test-machines: build ## `tradewind machines` by Terraform against moto, which plays AWS: made, lost, changed, destroyed
+	@scripts/test-machines.sh $(TRADEWIND)
 
 test-deploy: ## what `make release` left, by `tradewind deploy`: eleven hosts with sshd, upgraded one after the other, removed
 	@scripts/setup.sh test-deploy

@@ -24,6 +24,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "packet",
             "config",
             "control",
+            "machines",
         ],
     ),
     (2, &["net", "telemetry"]),
@@ -43,8 +44,8 @@ const NONE: Exceptions = &[];
 
 /// The allowed imports within one layer: models compute with units, the desired state of relays and
 /// gateways is compiled from a plan and holds identities, packet services use the erasure code,
-/// configurations hold the types of what they configure, relays and gateways carry
-/// streams, and the demo runs a controller.
+/// configurations hold the types of what they configure, machines are made by a configuration,
+/// relays and gateways carry streams, and the demo runs a controller.
 const EXCEPTIONS: Exceptions = &[
     ("model", "units"),
     ("desired", "plan"),
@@ -61,6 +62,7 @@ const EXCEPTIONS: Exceptions = &[
     ("control", "desired"),
     ("control", "grant"),
     ("control", "plan"),
+    ("machines", "config"),
     ("relay", "stream"),
     ("gateway", "stream"),
 ];

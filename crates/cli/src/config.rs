@@ -56,6 +56,8 @@ pub(crate) enum SchemaArg {
     Problem,
     /// The hosts that `tradewind deploy` puts agents on
     Hosts,
+    /// The machines that `tradewind machines` makes
+    Machines,
 }
 
 impl SchemaArg {
@@ -67,6 +69,7 @@ impl SchemaArg {
             Self::Jumpstart => tradewind_config::schema(Kind::Jumpstart),
             Self::Problem => tradewind_plan::file::schema(),
             Self::Hosts => tradewind_config::hosts_schema(),
+            Self::Machines => tradewind_config::machines_schema(),
         }
     }
 }

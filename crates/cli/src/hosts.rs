@@ -1,11 +1,14 @@
 //! `tradewind hosts` and `tradewind host`: the hosts of an overlay.
 
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Instant;
 
 use tradewind_control::ceiling::Bounds;
 use tradewind_controller::view::{HostState, HostView, Hosts};
+use tradewind_controller::{Client, ClientError};
 use tradewind_stream::clock::unix_now;
-use tradewind_units::HostId;
+use tradewind_units::{Duration, HostId};
 
 use crate::controller::access::{ControllerArgs, TableArgs};
 use crate::invite::RoleName;
@@ -27,6 +30,9 @@ pub(crate) struct RelaysArgs {
     #[command(flatten)]
     output: TableArgs,
 }
+
+/// Time between two questions to the controller.
+const ASK_EVERY: Duration = Duration::from_millis(300);
 
 /// The columns of hosts as CSV.
 const COLUMNS: [&str; 18] = [
@@ -77,6 +83,24 @@ pub(crate) fn run(command: &HostCommand) -> Outcome {
     args.controller.client()?.act(&format!("/v1/hosts/{}/{action}", args.name))?;
     output::note(format_args!("host {} {done}", args.name));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has no plan use these hosts any more, and waits until their sessions have ended, or for so long.
+pub(crate) fn drain(
+    client: &Client,
+    hosts: &[HostId],
+    patience: Duration,
+) -> Result<(), ClientError> {
+    for host in hosts {
+        client.act(&format!("/v1/hosts/{host}/drain"))?;
+    }
+    let begun = Instant::now();
+    let is_busy = |view: &HostView| hosts.contains(&view.id) && view.sessions > Some(0);
+    while begun.elapsed() < patience && client.get::<Hosts>("/v1/hosts")?.hosts.iter().any(is_busy)
+    {
+        sleep(ASK_EVERY);
+    }
+    Ok(())
 }
 
 pub(crate) fn list(args: &HostsArgs) -> Outcome {

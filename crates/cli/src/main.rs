@@ -32,6 +32,7 @@ mod keygen;
 mod lab;
 mod learned;
 mod learner;
+mod machines;
 mod measure;
 mod netcheck;
 mod output;
@@ -127,6 +128,12 @@ enum Command {
     /// host after the other. A host where a step fails is left as it was. Exit code 1 when a host
     /// is not as the file says, 2 for a mistake in the file.
     Deploy(deploy::DeployArgs),
+    /// Make machines in clouds that join as relays by themselves (docs/how-to/machines.md)
+    ///
+    /// Shows prices and what would be done; does it with --yes, by Terraform, in a folder beside
+    /// the file: `net.machines` beside `net.toml`. Exit code 1 when a machine is not as the file
+    /// says, 2 for a mistake in the file.
+    Machines(machines::MachinesArgs),
     /// Show the hosts of an overlay
     Hosts(hosts::HostsArgs),
     /// Show the relays of an overlay: the hosts of that role
@@ -240,6 +247,7 @@ fn main() -> ExitCode {
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Invite(args) => invite::run(&args),
         Command::Deploy(args) => deploy::run(&args),
+        Command::Machines(args) => machines::run(&args),
         Command::Hosts(args) => hosts::list(&args),
         Command::Relays(args) => hosts::relays(&args),
         Command::Host(command) => hosts::run(&command),

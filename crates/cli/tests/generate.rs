@@ -31,8 +31,15 @@ fn committed_reference_is_fresh() {
         names.push(name);
     }
     names.sort();
-    let expected =
-        ["commands.md", "gateway.md", "hosts.md", "jumpstart.md", "problem.md", "relay.md"];
+    let expected = [
+        "commands.md",
+        "gateway.md",
+        "hosts.md",
+        "jumpstart.md",
+        "machines.md",
+        "problem.md",
+        "relay.md",
+    ];
     assert_eq!(names, expected);
 }
 

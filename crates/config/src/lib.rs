@@ -15,6 +15,7 @@
 //! | [`legs`] | profiles of legs |
 //! | [`limits`] | limits and timeouts |
 //! | [`logs`] | access log and audit log |
+//! | [`machines`] | the machines that are made in clouds |
 //! | [`traces`] | traces of sessions |
 //! | [`packet`] | the packet plane of relays and gateways |
 //! | [`users`] | users of a gateway's proxies |
@@ -37,6 +38,7 @@ pub mod legs;
 pub mod limits;
 pub mod listeners;
 pub mod logs;
+pub mod machines;
 pub mod packet;
 pub mod relay;
 mod schema;
@@ -56,6 +58,7 @@ pub use kind::Kind;
 pub use legs::{LegAt, LegProfiles};
 pub use limits::{Limits, Share, Timeouts};
 pub use logs::{AccessLogConfig, AuditLogConfig, LogTarget};
+pub use machines::{AlarmConfig, AzureConfig, GcpConfig, MachineConfig, MachinesConfig};
 pub use relay::{PolicyConfig, RelayConfig};
-pub use schema::{hosts_schema, schema};
+pub use schema::{hosts_schema, machines_schema, schema};
 pub use traces::{TracesConfig, TracesEndpoint};

@@ -3,7 +3,7 @@
 use schemars::Schema;
 use tradewind_units::schema::of_file;
 
-use crate::{GatewayConfig, HostsConfig, JumpstartConfig, Kind, RelayConfig};
+use crate::{GatewayConfig, HostsConfig, JumpstartConfig, Kind, MachinesConfig, RelayConfig};
 
 /// Returns the JSON schema (draft 2020-12) of files of this kind.
 ///
@@ -22,4 +22,10 @@ pub fn schema(kind: Kind) -> Schema {
 #[must_use]
 pub fn hosts_schema() -> Schema {
     of_file::<HostsConfig>()
+}
+
+/// Returns the JSON schema of files of machines, in the same way.
+#[must_use]
+pub fn machines_schema() -> Schema {
+    of_file::<MachinesConfig>()
 }

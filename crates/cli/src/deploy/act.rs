@@ -17,6 +17,7 @@ use super::failure::{Failure, Reason};
 use super::scripts;
 use super::ssh::{self, Input};
 use super::steps::{Observed, Removal, Step, Undo, Wanted, undo};
+use crate::hosts::drain;
 use crate::output;
 
 /// Time that an invite lasts. Chosen: the host uses it at once.
@@ -254,12 +255,7 @@ impl<'a> Deployment<'a> {
         let joined = self.joined.borrow().clone();
         let Some(host) = joined else { return Ok(()) };
         self.tell("drains");
-        self.client.act(&format!("/v1/hosts/{host}/drain"))?;
-        let begun = Instant::now();
-        let has_sessions = |view: Option<HostView>| view.and_then(|view| view.sessions) > Some(0);
-        while begun.elapsed() < self.patience && has_sessions(self.view()?) {
-            sleep(ASK_EVERY);
-        }
+        drain(self.client, &[host], self.patience)?;
         Ok(())
     }
 }

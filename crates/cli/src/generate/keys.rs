@@ -8,7 +8,7 @@ use crate::config::SchemaArg;
 use serde_json::{Map, Value};
 
 /// The files that have a page: its name, its heading, and what it says before the keys.
-const PAGES: [(SchemaArg, &str, &str, &str); 5] = [
+const PAGES: [(SchemaArg, &str, &str, &str); 6] = [
     (
         SchemaArg::Relay,
         "relay.md",
@@ -44,14 +44,20 @@ const PAGES: [(SchemaArg, &str, &str, &str); 5] = [
         "The file of hosts",
         "The file of `tradewind deploy FILE`: docs/how-to/deploy.md.",
     ),
+    (
+        SchemaArg::Machines,
+        "machines.md",
+        "The file of machines",
+        "The file of `tradewind machines FILE`: docs/how-to/machines.md.",
+    ),
 ];
 
 /// The text that every page begins with.
 const FORMS: &str = "TOML. Unknown keys are errors; each error is one line: the key, its line and \
      what would be right. `tradewind config schema` prints the JSON schema for editors. Spans, \
      sizes and rates are text with a unit: `30 ms`, `2.875 MB`, `64 KiB`, `500 Mbit/s`. Names of \
-     files are absolute or relative: to a process's working directory, or to the file of a problem \
-     or of hosts.";
+     files are absolute or relative: to a process's working directory, or to the file of a \
+     problem, of hosts or of machines.";
 
 /// Returns the pages of all kinds of files, with their names.
 pub(super) fn pages() -> impl Iterator<Item = (&'static str, String)> {
