@@ -215,7 +215,7 @@ kill -KILL -- "-$running" 2>/dev/null || true
 wait "$running" 2>/dev/null || true
 rm -f "$work/net.machines/.terraform.tfstate.lock.info"
 # What it might leave: an instance in a network, with the tag.
-tag=net-$(python3 -c 'import json, sys; print(f"{json.load(open(sys.argv[1]))["digits"]:08x}")' "$work/net.machines/tradewind.json")
+tag=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tag"])' "$work/net.machines/tradewind.json")
 tagged() { echo "ResourceType=$1,Tags=[{Key=tradewind,Value=$tag}]"; }
 made() { inside aws ec2 --region eu-west-1 --output text "$@"; }
 vpc=$(made create-vpc --cidr-block 10.9.0.0/24 --tag-specifications "$(tagged vpc)" --query Vpc.VpcId)
@@ -226,7 +226,7 @@ made run-instances --image-id "$dublin_image" --instance-type t3.nano --subnet-i
 machines net --sweep
 expect "what Terraform does not know is told" is "$code $(ask 'sorted({f["kind"] for f in a["found"]} & {"instance", "internet gateway", "subnet", "network"})')" "1 ['instance', 'internet gateway', 'network', 'subnet']"
 machines net --sweep --yes
-expect "and swept" is "$code $(ask 'all(f["is_removed"] for f in a["found"]), a["unseen"]')" "0 (True, [])"
+expect "and removed" is "$code $(ask 'all(f["is_removed"] for f in a["found"]), a["unseen"]')" "0 (True, [])"
 apply net
 expect "and the next run finishes" is "$(ask '[m["state"] for m in a["machines"]]')" "['well', 'well', 'well']"
 

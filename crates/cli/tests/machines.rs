@@ -19,6 +19,7 @@ use tradewind_model::catalogue::Catalogue;
 
 /// Notes its commands and the invites that it gets; `apply` takes the state that the test wrote.
 const TERRAFORM: &str = r#"#!/bin/sh
+[ "$1" = show ] || echo "$* $TF_VAR_invites" >>../runs
 case "$1 $2" in
   "show -json")
     state=$(cat state.json)
@@ -29,7 +30,6 @@ case "$1 $2" in
   "apply "*) [ ! -e ../fails ] || exit 1; mv ../next.json state.json ;;
   "destroy "*) echo '{}' >state.json ;;
 esac
-echo "$* $TF_VAR_invites" >>../runs
 "#;
 
 const HEAD: &str = "name = 'net'\npackage = 'https://example.org/t.deb'\nsha256 = \
@@ -59,10 +59,11 @@ impl Trial {
         self.0.files.write("net.toml", format!("{HEAD}{machines}"));
     }
 
-    /// Writes a state of Terraform with these machines.
+    /// Writes a state of Terraform with these machines: a letter, which is the name, and a number,
+    /// which distinguishes machines of this name.
     fn state(&self, name: &str, machines: &[&str]) {
         let resource = |machine: &&str| {
-            json!({"mode": "managed", "type": "aws_instance", "name": machine,
+            json!({"mode": "managed", "type": "aws_instance", "name": machine[..1],
                 "values": {"id": format!("i-{machine}")}})
         };
         let resources: Vec<Value> = machines.iter().map(resource).collect();
@@ -137,7 +138,7 @@ fn nothing_is_made_before_prices_are_shown() {
 fn machines_join_by_their_invites_and_leave_with_their_hosts() {
     let trial = Trial::start("machines-life");
     trial.file(&[("a", "c5n.large"), ("b", "c5n.large")]);
-    trial.state("next.json", &["a", "b"]);
+    trial.state("next.json", &["a1", "b1"]);
     let (code, answer) = trial.machines(" --yes");
     // Nobody has booted them.
     assert_eq!((code, of(&answer, "state")), (1, vec!["not joined", "not joined"]));
@@ -146,48 +147,86 @@ fn machines_join_by_their_invites_and_leave_with_their_hosts() {
     trial.boot("a");
     trial.boot("b");
     // The agents do not run, which is not as it should be; but they have joined.
-    trial.state("next.json", &["a", "b"]);
+    trial.state("next.json", &["a1", "b1"]);
     let (code, answer) = trial.machines(" --yes");
     assert_eq!((code, of(&answer, "action")), (1, vec!["keep", "keep"]));
-    let hosts: Vec<String> = of(&answer, "host").into_iter().map(str::to_owned).collect();
-    assert_eq!(
-        trial.last_run(),
-        ("apply -auto-approve -input=false -no-color".to_owned(), json!({}))
-    );
+    let run = "apply -auto-approve -input=false -no-color".to_owned();
+    assert_eq!(trial.last_run(), (run, json!({})));
 
     // Somebody removes b; a gets another type. Terraform fails at first: nobody is revoked.
     trial.file(&[("a", "m5.8xlarge"), ("b", "c5n.large")]);
-    trial.state("refreshed.json", &["a"]);
-    trial.state("next.json", &["a", "b"]);
+    trial.state("refreshed.json", &["a1"]);
+    trial.state("next.json", &["a2", "b2"]);
     trial.0.files.write("fails", "");
     let (code, said) = trial.machines(" --yes");
     assert!(code == 1 && said.as_str().unwrap().contains("`terraform apply` failed"), "{said}");
-    assert!(trial.hosts().iter().all(|(_, is_revoked)| !is_revoked));
+    assert_eq!(trial.hosts().iter().filter(|(_, is_revoked)| *is_revoked).count(), 0);
     fs::remove_file(trial.0.files.0.join("fails")).unwrap();
+    // What that run had begun may still join.
+    trial.boot("a");
     let (_, answer) = trial.machines(" --yes");
+    assert_eq!(of(&answer, "action"), ["replace", "make"]);
     let (run, second) = trial.last_run();
+    assert!(run.contains("-replace=aws_instance.a"), "{run}");
     assert!(second["b"].is_string() && second["b"] != first["b"], "{second}");
-    let revoked: Vec<(String, bool)> = hosts.iter().map(|host| (host.clone(), true)).collect();
-    assert_eq!(trial.hosts(), revoked, "{answer} {run}");
+    let hosts = trial.hosts();
+    assert!(hosts.len() == 3 && hosts.iter().all(|(_, is_revoked)| *is_revoked), "{hosts:?}");
 
-    // Both booted; b is no longer wanted.
+    // b is no longer wanted.
     trial.boot("b");
     trial.file(&[("a", "m5.8xlarge")]);
-    trial.state("next.json", &["a"]);
+    trial.state("next.json", &["a2"]);
     let (_, answer) = trial.machines(" --yes");
     assert_eq!(of(&answer, "action"), ["keep", "remove"]);
-    assert!(trial.hosts().iter().all(|(_, is_revoked)| *is_revoked), "{:?}", trial.hosts());
+    let hosts = trial.hosts();
+    assert!(hosts.len() == 4 && hosts.iter().all(|(_, is_revoked)| *is_revoked), "{hosts:?}");
 
+    // What was made goes without the file.
+    trial.0.files.write("net.toml", "no longer a file of machines");
     let (code, answer) = trial.machines(" --destroy --yes");
     assert_eq!((code, of(&answer, "state")), (0, vec!["removed"]));
     assert_eq!(trial.machines(" --destroy").1["machines"], json!([]));
 }
 
 #[test]
+fn machine_whose_host_was_revoked_is_made_anew() {
+    let trial = Trial::start("machines-revoked");
+    trial.file(&[("a", "c5n.large")]);
+    trial.state("next.json", &["a1"]);
+    trial.machines(" --yes");
+    trial.boot("a");
+    let (host, _) = trial.hosts().remove(0);
+    trial.0.files.prints(&format!("host revoke {host} --controller net"));
+    trial.state("next.json", &["a2"]);
+    let (_, answer) = trial.machines(" --yes");
+    assert_eq!(of(&answer, "action"), ["replace"]);
+    assert!(trial.last_run().1["a"].is_string());
+}
+
+#[test]
+fn another_controller_is_refused() {
+    let mut trial = Trial::start("machines-controllers");
+    trial.file(&[("a", "c5n.large")]);
+    trial.state("next.json", &["a1"]);
+    trial.machines(" --yes");
+    trial.0.end();
+    fs::rename(trial.0.files.0.join("net"), trial.0.files.0.join("before")).unwrap();
+    trial.0.files.prints(
+        "controller init net --agents 127.0.0.1:0 --api 127.0.0.1:0 --advertise 192.0.2.1:7440",
+    );
+    trial.0.process = Controller::run(&trial.0.files);
+    let (code, said) = trial.machines(" --yes");
+    let said = said.as_str().unwrap();
+    assert!(code == 2 && said.contains("belong to the controller"), "{said}");
+    // What costs money goes all the same.
+    assert_eq!(trial.machines(" --destroy --yes").0, 0);
+}
+
+#[test]
 fn other_region_for_the_same_machine_is_refused() {
     let trial = Trial::start("machines-region");
     trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a"]);
+    trial.state("next.json", &["a1"]);
     trial.machines(" --yes");
     let text = trial.0.files.read("net.toml").replace("us-east-1", "eu-west-1");
     trial.0.files.write("net.toml", text);
@@ -199,10 +238,23 @@ fn other_region_for_the_same_machine_is_refused() {
 }
 
 #[test]
+fn name_cannot_change_while_machines_are_there() {
+    let trial = Trial::start("machines-name");
+    trial.file(&[("a", "c5n.large")]);
+    trial.state("next.json", &["a1"]);
+    trial.machines(" --yes");
+    let text = trial.0.files.read("net.toml").replace("'net'", "'other'");
+    trial.0.files.write("net.toml", text);
+    let (code, said) = trial.machines(" --yes");
+    let said = said.as_str().unwrap();
+    assert!(code == 2 && said.contains("`name` is `other`"), "{said}");
+}
+
+#[test]
 fn machines_go_without_the_controller() {
     let mut trial = Trial::start("machines-alone");
     trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a"]);
+    trial.state("next.json", &["a1"]);
     trial.machines(" --yes");
     trial.0.end();
     let (code, answer) = trial.machines(" --destroy --yes");
@@ -220,6 +272,8 @@ fn mistakes_are_one_line() {
     files.refuses_with("machines net.toml", 2, "net.toml: configuration, `machine`: expected a");
     let text = format!("{HEAD}{}", machine.replace("esat", "east"));
     files.write("net.toml", &text);
+    let nothing = "net.machines: nothing was ever made";
+    files.refuses_with("machines net.toml --destroy --yes", 2, nothing);
     files.refuses_with("machines net.toml --sweep", 2, "net.machines: nothing was ever made");
     files.refuses_with("machines net.toml --yes", 2, "net/admin.toml: ");
 }

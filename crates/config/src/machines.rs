@@ -20,15 +20,15 @@ pub struct MachinesConfig {
     pub package: String,
     /// The package's SHA-256, as 64 hexadecimal digits; machines install no other.
     pub sha256: String,
-    /// A public SSH key that lets you in as the image's user, from the networks of `ssh_from`.
-    /// Azure and IBM take no machine without one.
+    /// A public SSH key (Ed25519 or RSA) that lets you in as the image's user, from the networks of
+    /// `ssh_from`. Azure and IBM take no machine without one.
     pub ssh_key: Option<String>,
     /// The networks from which machines take SSH, such as `["198.51.100.0/24"]`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub ssh_from: Vec<ipnet::Ipv4Net>,
     /// A plan's JSON (`tradewind plan --problem FILE -o json`), relative to this file: its relays
-    /// are machines too, named by region and number.
+    /// are machines too, named by region and number. Not at IBM, which needs an `image`.
     pub plan: Option<PathBuf>,
     /// The alarm about the bill.
     pub alarm: Option<AlarmConfig>,
@@ -123,9 +123,9 @@ impl MachinesConfig {
         if self.sha256.len() != 64 || !self.sha256.chars().all(is_hex) {
             return refuse("sha256", "expected 64 hexadecimal digits, as `sha256sum` prints them");
         }
-        let is_key = |key: &str| key.starts_with("ssh-") || key.starts_with("ecdsa-");
+        let is_key = |key: &str| key.starts_with("ssh-ed25519 ") || key.starts_with("ssh-rsa ");
         if self.ssh_key.as_ref().is_some_and(|key| !is_key(key) || is_template(key)) {
-            return refuse("ssh_key", "expected a line as in `id_ed25519.pub`");
+            return refuse("ssh_key", "expected a line as in `id_ed25519.pub` or `id_rsa.pub`");
         }
         if let Some(alarm) = &self.alarm {
             if !alarm.email.contains('@') || is_template(&alarm.email) {

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::order::Order;
 use crate::parts::{Input, NETWORK, PORTS, Parts, SSH, Tag, code};
 use crate::setup;
 
@@ -44,11 +45,32 @@ pub(crate) fn add(input: &Input<'_>, parts: &mut Parts) {
         }
         parts.resource("aws_instance", name, instance);
         parts.address(name, &format!("aws_instance.{name}.public_ip"));
+        let offerings = offerings(region, Input::type_of(order));
+        parts.data("aws_ec2_instance_type_offerings", name, offerings);
         if order.image.is_none() {
             parts.data("aws_ami", region, image(region));
         }
     }
     alarm(input, parts);
+}
+
+/// Returns an expression for the first zone that offers all types of the region's machines.
+fn zone(input: &Input<'_>, region: &str) -> String {
+    let here = input.orders.iter().filter(|order| code(&order.region) == region);
+    let offered = |order: &&Order| {
+        format!("toset(data.aws_ec2_instance_type_offerings.{}.locations)", order.machine)
+    };
+    let sets: Vec<String> = here.map(offered).collect();
+    format!("${{sort(setintersection({}))[0]}}", sets.join(", "))
+}
+
+/// Returns the question where a machine's type is offered.
+fn offerings(region: &str, machine_type: &str) -> Value {
+    json!({
+        "provider": format!("aws.{region}"),
+        "location_type": "availability-zone",
+        "filter": [{"name": "instance-type", "values": [machine_type]}],
+    })
 }
 
 fn image(region: &str) -> Value {
@@ -69,7 +91,14 @@ fn network(input: &Input<'_>, region: &str, parts: &mut Parts) {
     };
     add("aws_vpc", region, json!({"cidr_block": NETWORK}));
     add("aws_internet_gateway", region, json!({"vpc_id": vpc}));
-    add("aws_subnet", region, json!({"vpc_id": vpc, "cidr_block": NETWORK}));
+    let subnet = json!({
+        "vpc_id": vpc,
+        "cidr_block": NETWORK,
+        "availability_zone": zone(input, region),
+        // A zone that comes or goes moves no machine.
+        "lifecycle": [{"ignore_changes": ["availability_zone"]}],
+    });
+    add("aws_subnet", region, subnet);
     add("aws_route_table", region, json!({"vpc_id": vpc}));
     let table = format!("${{aws_route_table.{region}.id}}");
     let route = json!({

@@ -52,9 +52,17 @@ fn network(input: &Input<'_>, region: &str, parts: &mut Parts) {
         "address_prefixes": [NETWORK],
     });
     parts.resource("azurerm_subnet", region, subnet);
-    let rule = |priority: u32, name: &str, protocol: &str, ports: String, from: Value| {
-        json!({
+    parts.resource(
+        "azurerm_network_security_group",
+        region,
+        of_group(input, region, region, json!({})),
+    );
+    let mut rule = |priority: u32, name: &str, protocol: &str, ports: &str, from: Value| {
+        let rule = json!({
             "name": name,
+            "resource_group_name": "${azurerm_resource_group.all.name}",
+            "network_security_group_name":
+                format!("${{azurerm_network_security_group.{region}.name}}"),
             "priority": priority,
             "direction": "Inbound",
             "access": "Allow",
@@ -63,21 +71,17 @@ fn network(input: &Input<'_>, region: &str, parts: &mut Parts) {
             "source_address_prefixes": from,
             "destination_port_range": ports,
             "destination_address_prefix": "*",
-        })
+        });
+        parts.resource("azurerm_network_security_rule", &format!("{region}-{name}"), rule);
     };
-    let ports = || format!("{}-{}", PORTS.0, PORTS.1);
-    let everyone = || json!(["0.0.0.0/0"]);
-    let mut rules = vec![
-        rule(100, "tcp", "Tcp", ports(), everyone()),
-        rule(110, "udp", "Udp", ports(), everyone()),
-        rule(120, "icmp", "Icmp", "*".to_owned(), everyone()),
-    ];
+    let (ports, everyone) = (format!("{}-{}", PORTS.0, PORTS.1), || json!(["0.0.0.0/0"]));
+    rule(100, "tcp", "Tcp", &ports, everyone());
+    rule(110, "udp", "Udp", &ports, everyone());
+    rule(120, "icmp", "Icmp", "*", everyone());
     let from = input.ssh_from();
     if !from.is_empty() {
-        rules.push(rule(130, "ssh", "Tcp", SSH.to_string(), json!(from)));
+        rule(130, "ssh", "Tcp", &SSH.to_string(), json!(from));
     }
-    let group = of_group(input, region, region, json!({"security_rule": rules}));
-    parts.resource("azurerm_network_security_group", region, group);
     let association = json!({
         "subnet_id": format!("${{azurerm_subnet.{region}.id}}"),
         "network_security_group_id": format!("${{azurerm_network_security_group.{region}.id}}"),

@@ -12,7 +12,10 @@ pub(crate) fn add(input: &Input<'_>, parts: &mut Parts) {
     // The file of machines has been checked: with machines there it has the section.
     let project = input.config.gcp.as_ref().map(|gcp| gcp.project.as_str()).unwrap_or_default();
     parts.require("google", "hashicorp/google", "~> 6.0");
-    parts.provider("google", json!({"project": project}));
+    // Budgets ask whom to charge for the question where credentials are a person's.
+    let settings =
+        json!({"project": project, "billing_project": project, "user_project_override": true});
+    parts.provider("google", settings);
     if input.orders.is_empty() {
         return;
     }

@@ -65,7 +65,9 @@ fn network(input: &Input<'_>, region: &str, parts: &mut Parts) {
     let members = json!({"vpc": vpc, "zone": zone(region), "total_ipv4_address_count": 256});
     parts.resource("ibm_is_subnet", region, named(members));
     parts.resource("ibm_is_security_group", region, named(json!({"vpc": vpc})));
-    parts.resource("ibm_is_ssh_key", region, named(json!({"public_key": input.config.ssh_key})));
+    let key = input.config.ssh_key.as_deref().unwrap_or_default();
+    let kind = if key.starts_with("ssh-ed25519") { "ed25519" } else { "rsa" };
+    parts.resource("ibm_is_ssh_key", region, named(json!({"public_key": key, "type": kind})));
     let group = format!("${{ibm_is_security_group.{region}.id}}");
     let mut rule = |name: &str, direction: &str, remote: &str, what: Option<(&str, Value)>| {
         let mut rule = json!({

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tradewind_config::MachinesConfig;
 use tradewind_units::RegionId;
@@ -20,7 +20,7 @@ pub(crate) const NETWORK: &str = "10.207.0.0/24";
 
 /// The tag of all that is made for one folder: the name in the file of machines, and digits that no
 /// other folder has. Its key is `tradewind`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag(String);
 
 impl Tag {
@@ -31,6 +31,12 @@ impl Tag {
     #[must_use]
     pub fn new(name: &str, digits: u32) -> Self {
         Self(format!("{name}-{digits:08x}"))
+    }
+
+    /// Returns whether it was created from this name.
+    #[must_use]
+    pub fn is_of(&self, name: &str) -> bool {
+        self.0.rsplit_once('-').is_some_and(|(own, _)| own == name)
     }
 
     /// Returns its value.

@@ -29,7 +29,8 @@ export DEBIAN_FRONTEND=noninteractive
 until command -v curl >/dev/null; do
   {{ apt-get -qq update && apt-get -qq install -y curl ca-certificates; }} || again
 done
-until curl -fsSL -o tradewind.deb '{package}' && echo '{sha256}  tradewind.deb' | sha256sum -c; do
+until curl -fsSL --connect-timeout 10 --max-time 120 -o tradewind.deb '{package}' &&
+  echo '{sha256}  tradewind.deb' | sha256sum -c; do
   again
 done
 chmod 755 .

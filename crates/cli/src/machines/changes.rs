@@ -1,6 +1,6 @@
 //! What is to be done: from the orders, what is there, and what was asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_machines::Order;
 
@@ -45,6 +45,7 @@ pub(super) struct Change {
 }
 
 /// Returns what is done with each machine, in the order of the file; those that go come last.
+/// `forced` are machines that Terraform makes anew by itself.
 ///
 /// # Errors
 /// When a machine should be in another region than it is.
@@ -52,11 +53,17 @@ pub(super) fn changes(
     orders: &[Order],
     state: &State,
     records: &BTreeMap<String, Record>,
+    forced: &BTreeSet<String>,
 ) -> Result<Vec<Change>, BadFile> {
     let mut changes = Vec::new();
     for order in orders {
         let record = records.get(&order.machine);
-        let is_there = state.machine(&order.machine).is_some();
+        let there = state.machine(&order.machine);
+        let is_there = there.is_some();
+        // A run that was to replace it came to nothing.
+        let is_replaced = |record: &Record| {
+            record.replaces.is_some() && record.replaces.as_ref() == there.map(|it| &it.id)
+        };
         let elsewhere = record.filter(|record| is_there && record.region != order.region);
         if let Some(record) = elsewhere {
             return Err(BadFile(format!(
@@ -66,7 +73,8 @@ pub(super) fn changes(
         }
         let action = match record {
             _ if !is_there => Action::Make,
-            Some(record) if record.differs(order) => Action::Replace,
+            _ if forced.contains(&order.machine) => Action::Replace,
+            Some(record) if record.differs(order) || is_replaced(record) => Action::Replace,
             _ => Action::Keep,
         };
         changes.push(Change { machine: order.machine.clone(), action });
@@ -105,16 +113,18 @@ mod tests {
             machine_type: machine_type.to_owned(),
             invite: String::new(),
             host: None,
+            replaces: None,
         };
         let names = ["kept", "larger", "extra"];
         let resource = |name: &&str| Resource {
             kind: "aws_instance".to_owned(),
             name: (*name).to_owned(),
-            id: "i-1".to_owned(),
+            id: format!("i-{name}"),
         };
         let state = State { resources: names.iter().map(resource).collect(), ..State::default() };
         let all = ["kept", "larger", "extra", "gone"];
-        let records = all.map(|name| (name.to_owned(), record("aws:c5n.large"))).into();
+        let mut records: BTreeMap<String, Record> =
+            all.map(|name| (name.to_owned(), record("aws:c5n.large"))).into();
         let here = |name, kind| order(name, "aws:us-east-1", kind);
         let mut orders = vec![
             here("kept", "aws:c5n.large"),
@@ -122,9 +132,12 @@ mod tests {
             here("gone", "aws:c5n.large"),
             here("new", "aws:c5n.large"),
         ];
-        let found = changes(&orders, &state, &records).unwrap();
-        let found: Vec<(&str, &str)> =
-            found.iter().map(|it| (it.machine.as_str(), it.action.as_str())).collect();
+        let found = |orders: &[Order], records: &BTreeMap<_, _>, forced: &[&str]| {
+            let forced = forced.iter().map(|name| (*name).to_owned()).collect();
+            let found = changes(orders, &state, records, &forced).unwrap();
+            let word = |it: &Change| (it.machine.clone(), it.action.as_str());
+            found.iter().map(word).collect::<Vec<_>>()
+        };
         let expected = [
             ("kept", "keep"),
             ("larger", "replace"),
@@ -132,9 +145,15 @@ mod tests {
             ("new", "make"),
             ("extra", "remove"),
         ];
-        assert_eq!(found, expected);
+        let expected = expected.map(|(name, action)| (name.to_owned(), action));
+        assert_eq!(found(&orders, &records, &[]), expected);
+        assert_eq!(found(&orders, &records, &["kept"])[0].1, "replace");
+        records.get_mut("kept").unwrap().replaces = Some("i-kept".to_owned());
+        assert_eq!(found(&orders, &records, &[])[0].1, "replace");
+        records.get_mut("kept").unwrap().replaces = Some("i-before".to_owned());
+        assert_eq!(found(&orders, &records, &[])[0].1, "keep");
         orders[0].region = "aws:eu-west-1".parse().unwrap();
-        let error = changes(&orders, &state, &records).unwrap_err().to_string();
+        let error = changes(&orders, &state, &records, &BTreeSet::new()).unwrap_err().to_string();
         assert!(error.starts_with("machine `kept` is in aws:us-east-1: give"), "{error}");
     }
 }

@@ -50,17 +50,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Creates the answer about what would be done.
-    pub(super) fn new(
-        orders: &[Order],
-        changes: &[Change],
-        answer: impl Fn(&Change) -> MachineAnswer,
-    ) -> Self {
-        Self::done(orders, changes.iter().map(answer).collect())
-    }
-
-    /// Creates the answer about what was done.
-    pub(super) fn done(orders: &[Order], machines: Vec<MachineAnswer>) -> Self {
+    /// Creates the answer about what was done, or would be.
+    pub(super) fn new(orders: &[Order], machines: Vec<MachineAnswer>) -> Self {
         let usd_per_hour = orders.iter().map(|order| order.usd_per_hour).sum();
         Self { schema_version: 1, machines, orders: orders.to_vec(), usd_per_hour }
     }

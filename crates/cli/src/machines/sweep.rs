@@ -7,14 +7,13 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
-use tradewind_config::MachinesConfig;
 use tradewind_machines::Tag;
 use tradewind_units::RegionId;
 
 use super::MachinesArgs;
 use super::folder::Folder;
-use super::terraform::{State, Terraform};
-use crate::output::{self, BadFile, Outcome, table};
+use super::terraform::State;
+use crate::output::{self, Outcome, table};
 
 /// A kind of things in AWS.
 struct Kind {
@@ -74,12 +73,7 @@ const KINDS: [Kind; 8] = [
         "SecurityGroups[].GroupId",
         ["delete-security-group", "--group-id"],
     ),
-    kind(
-        "key pair",
-        "describe-key-pairs",
-        "KeyPairs[].KeyPairId",
-        ["delete-key-pair", "--key-pair-id"],
-    ),
+    kind("key pair", "describe-key-pairs", "KeyPairs[].KeyName", ["delete-key-pair", "--key-name"]),
     kind("network", "describe-vpcs", "Vpcs[].VpcId", ["delete-vpc", "--vpc-id"]),
 ];
 
@@ -111,14 +105,12 @@ struct Answer {
 }
 
 /// Shows what Terraform does not know, and removes it where told.
-pub(super) fn run(args: &MachinesArgs, config: &MachinesConfig) -> Outcome {
-    let folder = Folder::path_of(&args.file);
-    let nothing = || BadFile(format!("{}: nothing was ever made from this file", folder.display()));
-    Folder::read(&args.file)?.ok_or_else(nothing)?;
+pub(super) fn run(args: &MachinesArgs) -> Outcome {
+    Folder::existing(&args.file)?;
     // Nothing else makes things meanwhile that Terraform has not noted yet.
-    let folder = Folder::lock(&args.file)?;
-    let state = Terraform::new(&args.terraform, folder.path()).state()?;
-    let tag = folder.tag(&config.name);
+    let folder = Folder::lock(&args.file, None)?;
+    let state = folder.terraform(&args.terraform)?.state()?;
+    let tag = folder.records.tag.clone();
     let (mut found, mut unseen) = (Vec::new(), Vec::new());
     for region in &folder.records.regions {
         let swept = if region.cloud() == "aws" {

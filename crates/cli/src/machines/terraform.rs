@@ -1,6 +1,7 @@
 //! Terraform, run in the folder of a file of machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -69,28 +70,64 @@ impl State {
 pub(super) struct Terraform {
     program: PathBuf,
     folder: PathBuf,
+    /// The folder's lock, which it holds while it runs.
+    lock: Option<File>,
+}
+
+/// What Terraform finds when it looks into the clouds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Refreshed {
+    /// What is still there.
+    pub(super) state: State,
+    /// Machines that Terraform makes anew by itself, since something of them cannot change.
+    pub(super) forced: BTreeSet<String>,
+}
+
+impl Refreshed {
+    /// Reads a plan, as `terraform show -json` writes it.
+    fn of(plan: &Value) -> Self {
+        let changes = plan["resource_changes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_anew = |change: &&Value| {
+            let actions = change["change"]["actions"].as_array();
+            let has = |word: &str| actions.is_some_and(|all| all.iter().any(|it| it == word));
+            let is_machine = MACHINES.iter().any(|kind| change["type"] == *kind);
+            is_machine && has("create") && has("delete")
+        };
+        let anew = changes.iter().filter(is_anew);
+        let forced = anew.filter_map(|change| Some(change["name"].as_str()?.to_owned())).collect();
+        Self { state: State::of(&plan["prior_state"]), forced }
+    }
 }
 
 impl Terraform {
     pub(super) fn new(program: &Path, folder: &Path) -> Self {
-        Self { program: program.to_owned(), folder: folder.to_owned() }
+        Self { program: program.to_owned(), folder: folder.to_owned(), lock: None }
+    }
+
+    /// Has it hold a lock while it runs.
+    pub(super) fn holding(self, lock: Option<File>) -> Self {
+        Self { lock, ..self }
     }
 
     /// Returns what has been made; nothing where nothing was ever begun.
     pub(super) fn state(&self) -> anyhow::Result<State> {
-        if !self.folder.join(".terraform").exists() {
+        if !self.folder.join(DOCUMENT).exists() {
             return Ok(State::default());
+        }
+        // It may be gone, as in a copy.
+        if !self.folder.join(".terraform").exists() {
+            self.run(&["init", "-input=false"], None)?;
         }
         Ok(State::of(&self.show(&["show", "-json"])?))
     }
 
     /// Returns what is still there of what has been made: looks into the clouds, changes nothing.
-    pub(super) fn refreshed(&self) -> anyhow::Result<State> {
+    pub(super) fn refreshed(&self) -> anyhow::Result<Refreshed> {
         let plan = self.folder.join(PLAN);
         self.run(&["plan", "-input=false", "-out", PLAN], None)?;
         let shown = self.show(&["show", "-json", PLAN]);
         std::fs::remove_file(&plan).with_context(|| plan.display().to_string())?;
-        Ok(State::of(&shown?["prior_state"]))
+        Ok(Refreshed::of(&shown?))
     }
 
     fn show(&self, arguments: &[&str]) -> anyhow::Result<Value> {
@@ -151,7 +188,10 @@ impl Terraform {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).arg("-no-color").current_dir(&self.folder).stdin(Stdio::null());
+        // It asks for nothing: its standard input only keeps the lock.
+        let lock = self.lock.as_ref().and_then(|lock| lock.try_clone().ok());
+        let input = lock.map_or_else(Stdio::null, Stdio::from);
+        command.args(arguments).arg("-no-color").current_dir(&self.folder).stdin(input);
         command.env("TF_IN_AUTOMATION", "1");
         command
     }
@@ -183,6 +223,16 @@ mod tests {
         assert_eq!(state.machine("a").unwrap().kind, "aws_instance");
         assert_eq!(state.machine("r"), None);
         assert_eq!(state.addresses["a"], "192.0.2.7");
+        let change = |name: &str, kind: &str, actions: &[&str]| {
+            let change = json!({"actions": actions});
+            json!({"type": kind, "name": name, "change": change})
+        };
+        let plan = json!({"prior_state": {}, "resource_changes": [
+            change("a", "aws_instance", &["delete", "create"]),
+            change("b", "aws_instance", &["update"]),
+            change("c", "aws_vpc", &["create", "delete"]),
+        ]});
+        assert_eq!(Refreshed::of(&plan).forced, BTreeSet::from(["a".to_owned()]));
         assert_eq!(State::of(&json!({"format_version": "1.0"})), State::default());
     }
 }

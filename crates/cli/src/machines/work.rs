@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use tradewind_config::MachinesConfig;
 use tradewind_control::record::Role;
-use tradewind_controller::view::{HostState, Hosts, InviteAnswer, InviteRequest, InviteView};
+use tradewind_controller::view::{
+    HostState, Hosts, InviteAnswer, InviteRequest, InviteView, Status,
+};
 use tradewind_controller::{Client, ClientError};
 use tradewind_machines::{Order, document};
 use tradewind_stream::clock::unix_now;
@@ -18,9 +20,9 @@ use tradewind_units::{Duration, HostId, RelayTypeId};
 use super::changes::{Action, Change, changes};
 use super::folder::{Folder, Record};
 use super::show::MachineAnswer;
-use super::terraform::{Resource, State, Terraform};
+use super::terraform::{Refreshed, Resource, State, Terraform};
 use crate::hosts::drain;
-use crate::output;
+use crate::output::{self, BadFile};
 
 /// Time that an invite lasts. Chosen: a machine boots in minutes, and clouds may be slow.
 const INVITE_MS: u64 = 3_600_000;
@@ -43,17 +45,19 @@ impl Work {
         config: &MachinesConfig,
         orders: &[Order],
     ) -> anyhow::Result<Vec<MachineAnswer>> {
+        self.check_controller()?;
+        check_sections(config, &self.terraform.state()?)?;
         let regions = orders.iter().map(|order| order.region.clone());
         self.folder.records.regions.extend(regions);
         self.folder.save()?;
-        let tag = self.folder.tag(&config.name);
-        self.terraform.prepare(&document(config, orders, &tag, &self.folder.records.regions))?;
+        let records = &self.folder.records;
+        self.terraform.prepare(&document(config, orders, &records.tag, &records.regions))?;
         // A machine that somebody has removed is to be made again, with an invite of its own.
-        let state = self.terraform.refreshed()?;
+        let Refreshed { state, forced } = self.terraform.refreshed()?;
         self.learn_hosts()?;
-        let mut changes = changes(orders, &state, &self.folder.records.machines)?;
+        let mut changes = changes(orders, &state, &self.folder.records.machines, &forced)?;
         self.replace_lost(&mut changes)?;
-        let invites = self.invite(orders, &changes)?;
+        let invites = self.invite(orders, &changes, &state)?;
         self.drain_retired()?;
         let replaced: Vec<&Resource> = changes
             .iter()
@@ -73,18 +77,19 @@ impl Work {
     /// Takes all away; returns the answers about machines.
     pub(super) fn destroy(&mut self) -> anyhow::Result<Vec<MachineAnswer>> {
         let state = self.terraform.state()?;
-        let changes = changes(&[], &state, &self.folder.records.machines)?;
-        if let Some(client) = &self.client
-            && let Err(error) = client.get::<Hosts>("/v1/hosts")
+        let none = BTreeSet::new();
+        let changes = changes(&[], &state, &self.folder.records.machines, &none)?;
+        if self.client.is_some()
+            && let Err(error) = self.check_controller()
         {
-            output::note(format_args!("hosts are neither drained nor revoked: {error}"));
+            output::note(format_args!("hosts are neither drained nor revoked: {error:#}"));
             self.client = None;
         }
         if self.client.is_some() {
             self.learn_hosts()?;
         }
         for record in std::mem::take(&mut self.folder.records.machines).into_values() {
-            self.folder.records.retired.extend(record.host);
+            self.folder.records.retire(Some(record));
         }
         self.folder.save()?;
         self.drain_retired()?;
@@ -100,8 +105,34 @@ impl Work {
         known(self.client.as_ref().map(|client| client.get(path)))
     }
 
+    /// Refuses a controller that is not the one that the machines have joined: its hosts of the
+    /// same names are others.
+    fn check_controller(&mut self) -> anyhow::Result<()> {
+        let Some(status) = self.ask::<Status>("/v1/status")? else { return Ok(()) };
+        let identity = status.identity.to_string();
+        match &self.folder.records.controller {
+            Some(known) if *known != identity => {
+                let problem =
+                    format!("the machines belong to the controller {known}, not {identity}");
+                Err(BadFile(problem).into())
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.folder.records.controller = Some(identity);
+                self.folder.save()
+            }
+        }
+    }
+
     /// Writes down who has used invites.
     fn learn_hosts(&mut self) -> anyhow::Result<()> {
+        for id in self.folder.records.superseded.clone() {
+            let invite: Option<InviteView> = self.ask(&format!("/v1/invites/{id}"))?;
+            if invite.as_ref().is_none_or(|it| it.host.is_some() || has_expired(it)) {
+                self.folder.records.superseded.remove(&id);
+                self.folder.records.retired.extend(invite.and_then(|invite| invite.host));
+            }
+        }
         let mut found = BTreeMap::new();
         let unknown = self.folder.records.machines.iter().filter(|(_, it)| it.host.is_none());
         for (name, record) in unknown {
@@ -118,20 +149,25 @@ impl Work {
         self.folder.save()
     }
 
-    /// Has machines made anew that are there, have not joined, and can do so no more.
+    /// Has machines made anew that are there and of no use: they have not joined and can do so no
+    /// more, or the controller trusts their hosts no more.
     fn replace_lost(&self, changes: &mut [Change]) -> anyhow::Result<()> {
-        let now_ms = unix_now().as_nanos() / 1_000_000;
+        let hosts = self.ask::<Hosts>("/v1/hosts")?.map(|it| it.hosts).unwrap_or_default();
+        let is_trusted = |host: &HostId| {
+            hosts.iter().any(|view| view.id == *host && view.state != HostState::Revoked)
+        };
         for change in changes.iter_mut().filter(|change| change.action == Action::Keep) {
             let record = self.folder.records.machines.get(&change.machine);
             let is_lost = match record {
                 None => true,
-                Some(Record { host: Some(_), .. }) => false,
+                Some(Record { host: Some(host), .. }) => !is_trusted(host),
                 Some(record) => self
                     .ask::<InviteView>(&format!("/v1/invites/{}", record.invite))?
-                    .is_none_or(|invite| invite.expires_unix_ms <= now_ms),
+                    .is_none_or(|invite| has_expired(&invite)),
             };
             if is_lost {
-                output::note(format_args!("{} has never joined: it is replaced", change.machine));
+                let name = &change.machine;
+                output::note(format_args!("{name} is no host of the overlay: it is replaced"));
                 change.action = Action::Replace;
             }
         }
@@ -144,32 +180,26 @@ impl Work {
         &mut self,
         orders: &[Order],
         changes: &[Change],
+        state: &State,
     ) -> anyhow::Result<BTreeMap<String, String>> {
         let mut invites = BTreeMap::new();
-        for change in changes {
-            let old = self.folder.records.machines.get(&change.machine);
-            let old = old.and_then(|record| record.host.clone());
-            if change.action == Action::Remove {
-                self.folder.records.machines.remove(&change.machine);
-            } else if change.action.begins_one() {
-                let of_machine = |order: &&Order| order.machine == change.machine;
-                let Some(order) = orders.iter().find(of_machine) else { continue };
-                let (invite, record) = self.invited(order)?;
-                invites.insert(change.machine.clone(), invite);
-                self.folder.records.machines.insert(change.machine.clone(), record);
-            } else {
-                continue;
-            }
-            self.folder.records.retired.extend(old);
+        for change in changes.iter().filter(|change| change.action.begins_one()) {
+            let of_machine = |order: &&Order| order.machine == change.machine;
+            let Some(order) = orders.iter().find(of_machine) else { continue };
+            let (invite, mut record) = self.invited(order)?;
+            record.replaces = state.machine(&change.machine).map(|resource| resource.id.clone());
+            invites.insert(change.machine.clone(), invite);
+            let old = self.folder.records.machines.insert(change.machine.clone(), record);
+            self.folder.records.retire(old);
         }
-        // Of machines that went without this program.
+        // Those that are no longer in the file.
         let wanted: BTreeSet<&str> = orders.iter().map(|order| order.machine.as_str()).collect();
         let machines = std::mem::take(&mut self.folder.records.machines);
         for (name, record) in machines {
             if wanted.contains(name.as_str()) {
                 self.folder.records.machines.insert(name, record);
             } else {
-                self.folder.records.retired.extend(record.host);
+                self.folder.records.retire(Some(record));
             }
         }
         self.folder.save()?;
@@ -187,6 +217,7 @@ impl Work {
             machine_type: order.machine_type.clone(),
             invite: answer.id,
             host: None,
+            replaces: None,
         };
         Ok((answer.invite, record))
     }
@@ -242,11 +273,29 @@ impl Work {
     }
 }
 
+/// Returns whether nobody can join by an invite any more.
+fn has_expired(invite: &InviteView) -> bool {
+    u128::from(invite.expires_unix_ms) <= u128::from(unix_now().as_nanos() / 1_000_000)
+}
+
+/// Refuses a file without the section of a cloud that still has machines.
+fn check_sections(config: &MachinesConfig, state: &State) -> anyhow::Result<()> {
+    let clouds =
+        [("gcp", "google_", config.gcp.is_some()), ("azure", "azurerm_", config.azure.is_some())];
+    for (section, kinds, is_there) in clouds {
+        if !is_there && state.resources.iter().any(|it| it.kind.starts_with(kinds)) {
+            let problem = format!("`[{section}]` is missing, and machines are still there");
+            return Err(BadFile(problem).into());
+        }
+    }
+    Ok(())
+}
+
 /// Returns an answer of the controller; nothing if it does not know the thing, as after it was
-/// restored from an older backup.
+/// restored from an older backup, or the thing is as it should be.
 fn known<T>(answer: Option<Result<T, ClientError>>) -> anyhow::Result<Option<T>> {
     match answer {
-        Some(Err(ClientError::Refused { status: 404, .. })) | None => Ok(None),
+        Some(Err(ClientError::Refused { status: 404 | 409, .. })) | None => Ok(None),
         Some(answer) => Ok(Some(answer?)),
     }
 }
