@@ -106,9 +106,10 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 reference: build ## the generated pages of docs/reference, from the commands and the types of files
 	$(TRADEWIND) generate reference docs/reference
 
-# One that this machine can run comes first.
-RELEASE_TARGETS ?= $(shell uname -m)-unknown-linux-musl
-release: setup-release web ## what to ship, in TARGET/release-files: the static binary, its bill of materials, Debian package, checksums, sizes
+# The one that this machine can run comes first.
+OWN := $(shell uname -m)
+RELEASE_TARGETS ?= $(OWN)-unknown-linux-musl $(if $(filter aarch64,$(OWN)),x86_64,aarch64)-unknown-linux-musl
+release: setup-release web ## what to ship, in TARGET/release-files: for x86-64 and arm64 the static binary, its bill of materials, Debian package; checksums, sizes
 	@scripts/release.sh $(TARGET_DIR) $(RELEASE_TARGETS)
 
 image: ## a container image of what `make release` left, beside it: the binary alone
