@@ -166,7 +166,7 @@ states() {
   inside "$tradewind" hosts --controller "$work/net" -o csv |
     python3 -c 'import csv, sys; print(*sorted(row["state"] for row in csv.DictReader(sys.stdin)))'
 }
-is() { [ "$1" = "$2" ] || { echo "expected: $2"; echo "found: $1"; cat "$work/said.json"; tail -n 20 "$work/machines.log"; return 1; }; }
+is() { [ "$1" = "$2" ] || { tail -n 5 "$work/machines.log"; tr -d '\n' <"$work/said.json"; printf '\nexpected: %s\nfound: %s\n' "$2" "$1"; return 1; }; }
 
 file net aws:c5n.large virginia dublin
 machines net

@@ -3,7 +3,6 @@
 //! AWS tells them by its own program, `aws`. Of other clouds, nothing is seen, and the answer says
 //! so.
 
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
@@ -198,8 +197,9 @@ fn remove(region: &str, kind: &Kind, id: &str) -> Result<(), String> {
 
 /// Runs `aws ec2`; returns what it prints.
 fn aws(region: &str, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(Path::new("aws"));
-    command.args(["--region", region, "--output", "json", "--no-cli-pager", "ec2"]).args(arguments);
+    let mut command = Command::new("aws");
+    command.args(["--region", region, "--output", "json", "ec2"]).args(arguments);
+    command.env("AWS_PAGER", "");
     let output = command.output().map_err(|error| format!("cannot run `aws`: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
