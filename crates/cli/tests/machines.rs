@@ -50,6 +50,15 @@ impl Trial {
         Self(Controller { files, process })
     }
 
+    /// Makes a machine `a`, which does not boot.
+    fn with_one(test: &str) -> Self {
+        let trial = Self::start(test);
+        trial.file(&[("a", "c5n.large")]);
+        trial.state("next.json", &["a1"]);
+        trial.machines(" --yes");
+        trial
+    }
+
     /// Writes the file with these machines of a region, each a name and a type.
     fn file(&self, machines: &[(&str, &str)]) {
         let section = |(name, kind): &(&str, &str)| {
@@ -190,10 +199,7 @@ fn machines_join_by_their_invites_and_leave_with_their_hosts() {
 
 #[test]
 fn machine_whose_host_was_revoked_is_made_anew() {
-    let trial = Trial::start("machines-revoked");
-    trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a1"]);
-    trial.machines(" --yes");
+    let trial = Trial::with_one("machines-revoked");
     trial.boot("a");
     let (host, _) = trial.hosts().remove(0);
     trial.0.files.prints(&format!("host revoke {host} --controller net"));
@@ -205,10 +211,7 @@ fn machine_whose_host_was_revoked_is_made_anew() {
 
 #[test]
 fn another_controller_is_refused() {
-    let mut trial = Trial::start("machines-controllers");
-    trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a1"]);
-    trial.machines(" --yes");
+    let mut trial = Trial::with_one("machines-controllers");
     trial.0.end();
     fs::rename(trial.0.files.0.join("net"), trial.0.files.0.join("before")).unwrap();
     trial.0.files.prints(
@@ -224,10 +227,7 @@ fn another_controller_is_refused() {
 
 #[test]
 fn other_region_for_the_same_machine_is_refused() {
-    let trial = Trial::start("machines-region");
-    trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a1"]);
-    trial.machines(" --yes");
+    let trial = Trial::with_one("machines-region");
     let text = trial.0.files.read("net.toml").replace("us-east-1", "eu-west-1");
     trial.0.files.write("net.toml", text);
     let (code, said) = trial.machines(" --yes");
@@ -239,10 +239,7 @@ fn other_region_for_the_same_machine_is_refused() {
 
 #[test]
 fn name_cannot_change_while_machines_are_there() {
-    let trial = Trial::start("machines-name");
-    trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a1"]);
-    trial.machines(" --yes");
+    let trial = Trial::with_one("machines-name");
     let text = trial.0.files.read("net.toml").replace("'net'", "'other'");
     trial.0.files.write("net.toml", text);
     let (code, said) = trial.machines(" --yes");
@@ -252,10 +249,7 @@ fn name_cannot_change_while_machines_are_there() {
 
 #[test]
 fn machines_go_without_the_controller() {
-    let mut trial = Trial::start("machines-alone");
-    trial.file(&[("a", "c5n.large")]);
-    trial.state("next.json", &["a1"]);
-    trial.machines(" --yes");
+    let mut trial = Trial::with_one("machines-alone");
     trial.0.end();
     let (code, answer) = trial.machines(" --destroy --yes");
     assert_eq!((code, of(&answer, "state")), (0, vec!["removed"]));
@@ -311,7 +305,7 @@ fn relays_of_a_plan_are_machines() {
     assert!(order["type"].as_str().unwrap().starts_with("gcp:"), "{order}");
 }
 
-/// What a machine would run at its first boot, with tools that note what they are told.
+/// Runs the script of a machine's first boot, with tools that note what they are told.
 #[test]
 fn first_boot_installs_the_package_and_joins() {
     let files = Files::new("machines-boot");

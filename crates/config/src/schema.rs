@@ -29,3 +29,20 @@ pub fn hosts_schema() -> Schema {
 pub fn machines_schema() -> Schema {
     of_file::<MachinesConfig>()
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the first TOML example of a page, after a check that the schema accepts it, and
+    /// refuses it with `place` instead of the key `region`.
+    pub(crate) fn example_of<'a>(page: &'a str, schema: &Schema) -> &'a str {
+        let text = page.split("```").find_map(|part| part.strip_prefix("toml\n")).unwrap();
+        let schema = jsonschema::validator_for(schema.as_value()).unwrap();
+        let value =
+            |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
+        assert!(schema.is_valid(&value(text)));
+        assert!(!schema.is_valid(&value(&text.replace("region", "place"))));
+        text
+    }
+}

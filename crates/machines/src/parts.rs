@@ -52,7 +52,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// What the resources of a cloud are made from.
+/// The input from which the resources of a cloud are made.
 pub(crate) struct Input<'a> {
     pub(crate) config: &'a MachinesConfig,
     pub(crate) tag: &'a Tag,

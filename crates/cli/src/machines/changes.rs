@@ -1,4 +1,4 @@
-//! What is to be done: from the orders, what is there, and what was asked for.
+//! The changes to be made: from the orders, the machines that are there, and the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::folder::Record;
 use super::terraform::State;
 use crate::output::BadFile;
 
-/// What is done with a machine.
+/// A change of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// It is there, as it should be.

@@ -16,7 +16,7 @@ use crate::output::{BadFile, OrBadFile as _, file::write_whole, read_text};
 /// The name of the records in the folder.
 const RECORDS: &str = "tradewind.json";
 
-/// What was asked for, kept from run to run.
+/// The record of all that was asked for, kept from run to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Records {

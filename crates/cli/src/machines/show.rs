@@ -41,7 +41,7 @@ impl MachineAnswer {
 pub(super) struct Answer {
     /// 1.
     schema_version: u32,
-    /// What was done, or would be, with each machine.
+    /// The machines, each with what was done with it, or would be.
     machines: Vec<MachineAnswer>,
     /// The machines as they should be, with their prices.
     orders: Vec<Order>,

@@ -20,7 +20,7 @@ struct Kind {
     name: &'static str,
     /// The command of `aws ec2` that lists it.
     list: &'static str,
-    /// Where the ids are in the answer.
+    /// The place of the ids in the answer, as `--query` takes it.
     ids: &'static str,
     /// A further filter.
     filter: Option<&'static str>,
@@ -38,7 +38,7 @@ const fn kind(
     Kind { name, list, ids, filter: None, remove }
 }
 
-/// What machines consist of, in the order in which it can be removed.
+/// The kinds of things that machines consist of, in the order in which they can be removed.
 const KINDS: [Kind; 8] = [
     Kind {
         filter: Some("Name=instance-state-name,Values=pending,running,stopping,stopped"),

@@ -74,10 +74,10 @@ pub(super) struct Terraform {
     lock: Option<File>,
 }
 
-/// What Terraform finds when it looks into the clouds.
+/// The result of a look into the clouds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Refreshed {
-    /// What is still there.
+    /// All that is still there.
     pub(super) state: State,
     /// Machines that Terraform makes anew by itself, since something of them cannot change.
     pub(super) forced: BTreeSet<String>,
