@@ -28,7 +28,11 @@ cleanup() {
     kill -KILL "$each" 2>/dev/null || true
     wait "$each" 2>/dev/null || true
   done
-  for each in $(ip netns list | grep -o "^tw-$$-[a-z0-9]*"); do ip netns delete "$each"; done
+  for each in $(ip netns list | grep -o "^tw-$$-[a-z0-9]*"); do
+    # Children of those above, such as the controller.
+    ip netns pids "$each" | xargs -r kill -KILL
+    ip netns delete "$each"
+  done
   [ -n "${KEEP:-}" ] || rm -rf "$work"
 }
 trap cleanup EXIT
