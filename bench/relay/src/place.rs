@@ -6,7 +6,7 @@
 //! ```
 //! The lower pair is the bare path that a session takes without a relay.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -26,6 +26,9 @@ pub(crate) struct Place {
 const RELAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 const SERVER_TO_RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const SERVER_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
+
+/// The address of the collector of traces, beside the server.
+pub(crate) const COLLECTOR: SocketAddrV4 = SocketAddrV4::new(SERVER_TO_RELAY, 4318);
 
 /// A service of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

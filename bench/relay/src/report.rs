@@ -59,8 +59,8 @@ pub(crate) fn table(results: &Results) -> String {
     line(
         &mut text,
         format_args!(
-            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\n\
-             with its 95 % confidence interval (Student's t on logarithms)."
+            "Medians of the rounds. Ratios are the geometric mean of the rounds' ratios with its\n\
+             95 % confidence interval (Student's t on logarithms)."
         ),
     );
     text
@@ -84,16 +84,22 @@ fn mode_table(results: &Results, mode: Mode, group: Group) -> Table {
     let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
     let subjects: Vec<Subject> =
         Subject::ALL.into_iter().filter(|s| s.group() == group && !absent(s)).collect();
-    let (ratios, compared) = match group {
-        Group::Single => (&results.ratios_to_haproxy[..], "Tradewind / HAProxy"),
-        Group::Chain => (&results.ratios_to_plain[..], "TLS 1.3 / plain"),
-        Group::Three => (&[][..], ""),
+    let (ratios, compared): (_, &[_]) = match group {
+        Group::Single => {
+            (&results.ratios_to_haproxy[..], &[(Subject::Tradewind, "Tradewind / HAProxy")])
+        }
+        Group::Chain => {
+            let columns =
+                &[(Subject::ChainTls, "TLS 1.3 / plain"), (Subject::ChainTraced, "traced / plain")];
+            (&results.ratios_to_plain[..], columns)
+        }
+        Group::Three => (&[][..], &[]),
     };
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     let mut head = vec![String::new()];
     head.extend(subjects.iter().map(|subject| subject.name().to_owned()));
-    head.push(compared.to_owned());
+    head.extend(compared.iter().map(|(_, column)| (*column).to_owned()));
     table.set_header(head);
     let found = |figure, subject| {
         let mut all = results.series.iter();
@@ -108,11 +114,14 @@ fn mode_table(results: &Results, mode: Mode, group: Group) -> Table {
             let series = found(figure, subject);
             row.push(series.map_or(String::new(), |series| shown(series.median)));
         }
-        let ratio = ratios.iter().find(|r| (r.mode, r.figure) == (mode, figure));
-        row.push(ratio.map_or(String::new(), |ratio| {
-            let estimate = ratio.estimate;
-            format!("{:.2} [{:.2}, {:.2}]", estimate.ratio, estimate.low, estimate.high)
-        }));
+        for &(subject, _) in compared {
+            let wanted = (mode, figure, subject);
+            let ratio = ratios.iter().find(|r| (r.mode, r.figure, r.subject) == wanted);
+            row.push(ratio.map_or(String::new(), |ratio| {
+                let estimate = ratio.estimate;
+                format!("{:.2} [{:.2}, {:.2}]", estimate.ratio, estimate.low, estimate.high)
+            }));
+        }
         table.add_row(row);
     }
     for column in table.column_iter_mut().skip(1) {

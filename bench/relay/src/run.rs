@@ -106,7 +106,10 @@ const TASKS: [Task; 7] = [
 impl Task {
     /// Returns whether it is measured of a subject.
     fn is_of(self, subject: Subject) -> bool {
-        subject.group() != Group::Three || self == Self::EarlyAnswer
+        match subject {
+            Subject::ChainTraced => self == Self::Connect,
+            _ => subject.group() != Group::Three || self == Self::EarlyAnswer,
+        }
     }
 }
 
@@ -180,11 +183,12 @@ pub(crate) struct Series {
     pub(crate) values: Vec<f64>,
 }
 
-/// The ratio of one subject's figure to another's.
+/// The ratio of one subject's figure to that of the subject that it is compared with.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) mode: Mode,
     pub(crate) figure: Figure,
+    pub(crate) subject: Subject,
     #[serde(flatten)]
     pub(crate) estimate: RatioEstimate,
 }
@@ -238,7 +242,7 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<Failure>,
     pub(crate) series: Vec<Series>,
     pub(crate) ratios_to_haproxy: Vec<Comparison>,
-    /// The ratios of the encrypted chain's figures to the plain chain's.
+    /// The ratios of the encrypted and of the traced chain's figures to the plain chain's.
     pub(crate) ratios_to_plain: Vec<Comparison>,
 }
 
@@ -511,14 +515,19 @@ impl Stage<'_> {
                 let found = collected.iter().find(|(s, f, _)| (*s, *f) == (wanted, figure));
                 found.map(|(_, _, values)| values.as_slice())
             };
-            for (subject, base, ratios) in [
-                (Subject::Tradewind, Subject::Haproxy, &mut results.ratios_to_haproxy),
-                (Subject::ChainTls, Subject::Chain, &mut results.ratios_to_plain),
+            for (subject, base) in [
+                (Subject::Tradewind, Subject::Haproxy),
+                (Subject::ChainTls, Subject::Chain),
+                (Subject::ChainTraced, Subject::Chain),
             ] {
                 // A count, which may be none, has no ratio.
                 let pair = of(subject).zip(of(base)).filter(|_| figure != Figure::EarlyAnswers);
                 if let Some(estimate) = pair.and_then(|(ours, theirs)| ratio(ours, theirs)) {
-                    ratios.push(Comparison { mode: self.mode, figure, estimate });
+                    let ratios = match base {
+                        Subject::Haproxy => &mut results.ratios_to_haproxy,
+                        _ => &mut results.ratios_to_plain,
+                    };
+                    ratios.push(Comparison { mode: self.mode, figure, subject, estimate });
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! The server's side of the load: four listeners, each with threads that block.
+//! The server's side of the load: four listeners, each with threads that block, and a collector of
+//! traces.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_units::Bytes;
 
-use crate::place::Port;
+use crate::place::{COLLECTOR, Port};
 
 /// Size of a short request and of its response.
 pub(crate) const SHORT_BYTES: usize = 100;
@@ -63,7 +64,31 @@ pub(crate) fn start(namespace: &Namespace) -> anyhow::Result<Arc<Counts>> {
                 .context("start a server thread")?;
         }
     }
+    let listener = namespace.run(|| TcpListener::bind(COLLECTOR))?.context("listen for traces")?;
+    let collector = move || {
+        // A batch that a killed relay did not finish needs no error here.
+        listener.incoming().flatten().for_each(|stream| drop(collect_spans(&stream)));
+    };
+    thread::Builder::new().name("collector".to_owned()).spawn(collector).context("collector")?;
     Ok(counts)
+}
+
+/// Takes one batch of spans: reads an HTTP request, and answers that all is well.
+fn collect_spans(mut stream: &TcpStream) -> io::Result<()> {
+    let (mut request, mut body) = (BufReader::new(stream), 0);
+    loop {
+        let mut line = String::new();
+        request.read_line(&mut line)?;
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(length) = line.strip_prefix("content-length:") {
+            body = length.trim().parse().map_err(io::Error::other)?;
+        }
+    }
+    io::copy(&mut request.take(body), &mut io::sink())?;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
 fn port_address(port: Port) -> std::net::SocketAddr {

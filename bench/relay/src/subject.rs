@@ -18,7 +18,7 @@ use tradewind_units::{Bytes, Duration};
 
 use crate::access::{Access, DESTINATIONS, Gateway, Keys};
 use crate::nameless;
-use crate::place::{IN_A_ROW, Place, Port, haproxy_in_row, relay_in_row, relays_in_row};
+use crate::place::{COLLECTOR, IN_A_ROW, Place, Port, haproxy_in_row, relay_in_row, relays_in_row};
 
 /// A subject of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -37,6 +37,9 @@ pub(crate) enum Subject {
     /// The same, the leg encrypted.
     #[value(name = "chain-tls")]
     ChainTls,
+    /// The plain chain, which sends the spans of every session to a collector: for `connect` alone.
+    #[value(name = "chain-traced")]
+    ChainTraced,
     /// Three HAProxys in a row: for `early-answer` alone, as the next two.
     #[value(name = "haproxy-three")]
     HaproxyThree,
@@ -60,13 +63,14 @@ pub(crate) enum Group {
 
 impl Subject {
     /// All subjects, in the order of the table.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Direct,
         Self::Nginx,
         Self::Haproxy,
         Self::Tradewind,
         Self::Chain,
         Self::ChainTls,
+        Self::ChainTraced,
         Self::HaproxyThree,
         Self::Three,
         Self::ThreeTls,
@@ -76,7 +80,7 @@ impl Subject {
     pub(crate) const fn group(self) -> Group {
         match self {
             Self::Direct | Self::Nginx | Self::Haproxy | Self::Tradewind => Group::Single,
-            Self::Chain | Self::ChainTls => Group::Chain,
+            Self::Chain | Self::ChainTls | Self::ChainTraced => Group::Chain,
             Self::HaproxyThree | Self::Three | Self::ThreeTls => Group::Three,
         }
     }
@@ -85,7 +89,7 @@ impl Subject {
     pub(crate) const fn is_ours(self) -> bool {
         match self {
             Self::Direct | Self::Nginx | Self::Haproxy | Self::HaproxyThree => false,
-            Self::Tradewind | Self::Chain | Self::ChainTls | Self::Three | Self::ThreeTls => true,
+            _ => true,
         }
     }
 
@@ -97,6 +101,7 @@ impl Subject {
             Self::Tradewind => "Tradewind",
             Self::Chain => "plain",
             Self::ChainTls => "TLS 1.3",
+            Self::ChainTraced => "traced",
             Self::HaproxyThree => "3 HAProxys",
             Self::Three => "3 relays, plain",
             Self::ThreeTls => "3 relays, TLS 1.3",
@@ -385,13 +390,17 @@ fn processes_of(subject: Subject, settings: Settings, start: Start<'_>) -> Vec<P
         config: relay_config(start.keys, place, workers, encryption),
         address: relay_in_row(place),
     };
-    let chain = |relays: usize, encryption| {
+    let chain = |relays: usize, encryption| -> Vec<Process> {
         let gateway = Process {
             arguments: &["gateway", "--config", "/dev/stdin"],
             config: gateway_config(start.keys, relays, cpus, encryption),
             address: Port::Echo.at_proxy(),
         };
         (0..relays).map(|place| relay(place, cpus, encryption)).chain([gateway]).collect()
+    };
+    let traced = |mut process: Process| {
+        process.config += &format!("[traces]\nendpoint = \"http://{COLLECTOR}\"\nsample = 1.0\n");
+        process
     };
     match subject {
         Subject::Direct => Vec::new(),
@@ -407,6 +416,7 @@ fn processes_of(subject: Subject, settings: Settings, start: Start<'_>) -> Vec<P
         Subject::Tradewind => vec![relay(0, settings.relay.workers, "none")],
         Subject::Chain => chain(1, "none"),
         Subject::ChainTls => chain(1, "tls"),
+        Subject::ChainTraced => chain(1, "none").into_iter().map(traced).collect(),
         Subject::HaproxyThree => haproxys_in_row(settings.haproxy),
         Subject::Three => chain(IN_A_ROW, "none"),
         Subject::ThreeTls => chain(IN_A_ROW, "tls"),
