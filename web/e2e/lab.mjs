@@ -78,7 +78,8 @@ class Lab {
   }
 
   async begin() {
-    const controller = this.start('inherit', 'controller', 'run', 'net', '--lab', TOPOLOGY);
+    const net = join(this.folder, 'net');
+    const controller = this.start('inherit', 'controller', 'run', net, '--lab', TOPOLOGY);
     await line(controller);
     mkdirSync(join(this.folder, 'www'));
     writeFileSync(join(this.folder, 'www', 'file'), randomBytes(FILE));
@@ -196,6 +197,7 @@ async function session(browser, lab, screenshots) {
   await carried(page, lab);
   await slowed(page, lab, seen);
   await others(page, lab, seen);
+  await dead(page, lab);
   await spent(page, to, row);
   await close('the overlay');
 }
@@ -315,8 +317,8 @@ async function agrees(page, lab) {
   const { flows } = await lab.ask('flows');
   for (const flow of flows) {
     const path = flow.path.length === 0 ? 'Direct' : flow.path.join(' → ');
-    const shown = page.getByRole('row', { name: new RegExp(flow.id) }).getByText(path);
-    await happens(shown.first());
+    const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
+    await happens(row.getByText(path, { exact: true }));
     check(true, `the page shows ${flow.id} as the command does: ${path}`);
   }
 }
@@ -411,6 +413,29 @@ async function others(page, lab, seen) {
   await show('money', 'tbody tr:has-text("acme")', 'money');
   await show('events', 'tbody tr:nth-child(10)', 'events');
   await show('map', 'svg .line', 'map');
+}
+
+/** The agent of a relay that carries a flow dies: its host and the flow say so. */
+async function dead(page, lab) {
+  const at = page.url().split('#')[0];
+  const { flows } = await lab.ask('flows');
+  const flow = flows.find(({ path }) => path.length > 0);
+  if (flow === undefined) throw new Late('no flow goes over relays');
+  const relay = flow.path[0];
+  await page.goto(`${at}#/hosts/${encodeURIComponent(relay)}`);
+  const state = page.getByRole('main').locator('.tools').getByText('Away', { exact: true });
+  await page.getByRole('heading', { name: relay }).waitFor();
+  const begun = Date.now();
+  const folder = relay.replace(/-\d+$/, '').replace(':', '-');
+  lab.kill(join('net', 'agents', `${folder}\0`));
+  await happens(state);
+  timely(Date.now() - begun, DEAD_WITHIN, `a dead agent of ${relay}, which carries, is shown`);
+  await page.goto(`${at}#/flows`);
+  const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
+  await happens(row.getByText(new RegExp(`; ${relay} is away`)));
+  await page.goto(`${at}#/flows/${flow.id}`);
+  await happens(page.getByText(`${relay} may carry nothing`));
+  check(true, `and its flow ${flow.id} says so`);
 }
 
 /** Has an application send packets of the flow. */

@@ -133,6 +133,7 @@ function answers() {
       { name: 'relay', state: 'ready', listen: ['192.0.2.1:7000'], sessions: 12, failure: null },
     ],
     agent_version: '0.1.0',
+    bytes_today: 4e9,
   });
   const hosts = [
     ...regions.map((region, index) =>
@@ -140,6 +141,7 @@ function answers() {
     ),
     ...sites.map((site) => host(site, { role: 'gateway', site }, 1)),
   ];
+  const away = new Set(hosts.filter((one) => one.state === 'away').map((one) => one.id));
   const flows = Array.from({ length: FLOWS }, (_, index) => {
     const path = chance() < 0.3 ? [`${pick(regions)}-1`, `${pick(regions)}-1`] : [];
     const seconds_direct = 10 + 90 * chance();
@@ -153,6 +155,7 @@ function answers() {
       weight: 1,
       listen: '127.0.0.1:15000',
       path,
+      unwell: path.filter((id) => away.has(id)),
       seconds: path.length > 0 ? seconds_direct / (1 + 2 * chance()) : seconds_direct,
       seconds_direct,
       usd_per_day: path.length > 0 ? chance() : 0,
@@ -175,6 +178,8 @@ function answers() {
       control_failed_sessions: 0,
       bytes: 4e9,
       speedup: flow.path.length > 0 ? { value, low: value * 0.9, high: value * 1.1 } : null,
+      overlay_seconds: 1.5,
+      control_seconds: 3,
       speedup_predicted: 2,
       seconds_saved: flow.path.length > 0 ? { value: 30, low: 20, high: 40 } : null,
       cost: chance(),
@@ -229,6 +234,7 @@ function answers() {
     made_unix_ms: now - 60_000,
     hosts: Object.fromEntries(hosts.map((one) => [one.id, one.id])),
     usd_per_day: 300,
+    machines_usd_per_day: Object.fromEntries(hosts.map((one) => [one.id, 1.5])),
     flows: [],
     rests_on: ['all legs were measured'],
     measurements: [],
@@ -246,6 +252,17 @@ function answers() {
       bound_cost_usd: 0,
     },
   });
+  const relayed = ['x:region-1-1', 'x:region-2-1'].map((relay, index) => ({
+      day,
+      flow: 'flow-00001',
+      relay,
+      told_sessions: 40,
+      told_bytes: 4e9,
+      counted_sessions: 40,
+      counted_bytes: index === 0 ? 4e9 : 3e9,
+      cost: 0.3,
+      differs: index === 1,
+    }));
   return {
     '/v1/flows': { schema_version, flows },
     '/v1/hosts': { schema_version, hosts },
@@ -285,23 +302,13 @@ function answers() {
         seconds_saved: 3,
         cost: chance(),
       })),
-      relayed: ['x:region-1-1', 'x:region-2-1'].map((relay, index) => ({
-        day,
-        flow: 'flow-00001',
-        relay,
-        told_sessions: 40,
-        told_bytes: 4e9,
-        counted_sessions: 40,
-        counted_bytes: index === 0 ? 4e9 : 3e9,
-        cost: 0.3,
-        differs: index === 1,
-      })),
+      relayed,
       billed: regions
         .slice(0, 3)
         .map((region, index) => ({ day: day - 1, host: `${region}-1`, usd: 1 + index })),
-      tests: [
-        { day: day - 1, bytes: null, cost: 1.5 },
-        { day, bytes: 4e9, cost: 2 },
+      spent: [
+        { day: day - 1, estimated: 290, machines: 240, traffic: 40, tests: 1.5, test_bytes: null },
+        { day, estimated: 120, machines: 100, traffic: 20, tests: 2, test_bytes: 4e9 },
       ],
       spending: {
         day,
@@ -407,6 +414,26 @@ function answers() {
         bytes: Math.floor(4e9 * chance()),
         concurrent: 3,
       })),
+    },
+    '/v1/flows/flow-00001/gain': {
+      schema_version,
+      flow: 'flow-00001',
+      days: 31,
+      control_share: 0.02,
+      gain: gains.filter((one) => one.flow === 'flow-00001'),
+      relayed,
+    },
+    '/v1/flows/flow-00001/paths': {
+      schema_version,
+      flow: 'flow-00001',
+      changes: [
+        {
+          since_unix_ms: now - 7_200_000,
+          path: ['x:region-1-1', 'x:region-2-1'],
+          why: 'plan 6: faster than direct',
+        },
+        { since_unix_ms: now - 600_000, path: [], why: 'plan 7: nothing faster' },
+      ],
     },
     '/v1/flows/flow-00001/explain': {
       schema_version,

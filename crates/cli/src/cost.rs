@@ -6,7 +6,7 @@ mod import;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tradewind_control::gain::Spending;
+use tradewind_control::gain::{DaySpent, Spending};
 use tradewind_control::relayed::Compared;
 use tradewind_controller::view::{Gain, SCHEMA_VERSION};
 use tradewind_units::{Bytes, Money};
@@ -72,7 +72,7 @@ struct Cost {
     /// The relay or flow.
     name: Option<String>,
     bytes: Option<u64>,
-    /// Of a whole day by the plan in effect; known of today only.
+    /// As plans estimated it, each for the time for which it was in effect.
     estimated_usd: Option<Money>,
     metered_usd: Money,
     /// As it was imported.
@@ -106,7 +106,7 @@ fn costs(gain: Gain) -> Costs {
     let today = gain.spending;
     let mut days: Vec<u64> = gain.relays.iter().map(|relay| relay.day).collect();
     days.extend(gain.billed.iter().map(|billed| billed.day));
-    days.extend(gain.tests.iter().map(|tests| tests.day));
+    days.extend(gain.spent.iter().map(|spent| spent.day));
     days.extend(gain.flows.iter().map(|flow| flow.day));
     days.push(today.day);
     days.sort_unstable();
@@ -116,15 +116,14 @@ fn costs(gain: Gain) -> Costs {
         let relays = || gain.relays.iter().filter(|relay| relay.day == number);
         let billed = || gain.billed.iter().filter(|billed| billed.day == number);
         let date = day(number);
-        let tests = gain.tests.iter().find(|tests| tests.day == number);
+        let spent = gain.spent.iter().find(|spent| spent.day == number);
         costs.push(Cost {
             date: date.clone(),
             of: Of::All,
             name: None,
             bytes: None,
-            estimated_usd: (number == today.day).then_some(today.estimated),
-            metered_usd: relays().map(|relay| relay.cost).sum::<Money>()
-                + tests.map_or(Money::ZERO, |tests| tests.cost),
+            estimated_usd: spent.map(|spent| spent.estimated),
+            metered_usd: spent.map_or(Money::ZERO, DaySpent::total),
             billed_usd: billed().map(|one| one.usd).reduce(|sum, usd| sum + usd),
         });
         let row = |of, name: &str, bytes, metered_usd| Cost {
@@ -148,13 +147,14 @@ fn costs(gain: Gain) -> Costs {
             billed_usd: Some(one.usd),
             ..row(Of::Relay, one.host.as_str(), 0, Money::ZERO)
         }));
-        costs.extend(tests.map(|tests| Cost {
+        let tests = spent.filter(|it| it.tests > Money::ZERO || it.test_bytes.unwrap_or(0) > 0);
+        costs.extend(tests.map(|spent| Cost {
             date: date.clone(),
             of: Of::RateTests,
             name: None,
-            bytes: tests.bytes,
+            bytes: spent.test_bytes,
             estimated_usd: None,
-            metered_usd: tests.cost,
+            metered_usd: spent.tests,
             billed_usd: None,
         }));
         let flows = gain.flows.iter().filter(|flow| flow.day == number);
@@ -204,7 +204,7 @@ fn compared_row(row: &Compared) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use tradewind_control::gain::{DayTests, FlowGain, RelayGain};
+    use tradewind_control::gain::{FlowGain, RelayGain};
     use tradewind_control::imported::Billed;
     use tradewind_units::Ratio;
 
@@ -223,6 +223,8 @@ mod tests {
             control_failed_sessions: 0,
             bytes: 2000,
             speedup: None,
+            overlay_seconds: None,
+            control_seconds: None,
             speedup_predicted: None,
             seconds_saved: None,
             cost: Money::from_usd(0.75).unwrap(),
@@ -251,6 +253,13 @@ mod tests {
             is_alarmed: false,
             is_exhausted: false,
         };
+        // Packets are part of a day's traffic, and of no relay's sessions.
+        let spent = |day, traffic| DaySpent {
+            day,
+            estimated: usd(2.0),
+            traffic: usd(traffic),
+            ..DaySpent::default()
+        };
         let costs = costs(Gain {
             schema_version: SCHEMA_VERSION,
             days: 2,
@@ -266,9 +275,9 @@ mod tests {
                 Billed { day: 20_785, host: "a".parse().unwrap(), usd: usd(0.75) },
                 Billed { day: 20_785, host: "office-1".parse().unwrap(), usd: usd(1.0) },
             ],
-            tests: vec![
-                DayTests { day: 20_784, bytes: None, cost: usd(0.25) },
-                DayTests { day: 20_785, bytes: Some(9), cost: usd(0.125) },
+            spent: vec![
+                DaySpent { tests: usd(0.25), test_bytes: None, ..spent(20_784, 3.0) },
+                DaySpent { tests: usd(0.125), test_bytes: Some(9), ..spent(20_785, 1.0) },
             ],
             spending,
         });
@@ -285,10 +294,10 @@ mod tests {
             })
             .collect();
         let expected = [
-            "2026-11-27 \"all\" - 0 3.25",
+            "2026-11-27 \"all\" - 2 3.25",
             "2026-11-27 \"relay\" a 0 3",
             "2026-11-27 \"rate-tests\" - 0 0.25",
-            "2026-11-28 \"all\" - 2 0.875 $1.75",
+            "2026-11-28 \"all\" - 2 1.125 $1.75",
             "2026-11-28 \"relay\" a 0 0.5 $0.75",
             "2026-11-28 \"relay\" b 0 0.25",
             "2026-11-28 \"relay\" office-1 0 0 $1.00",

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tradewind_model::measurement::Method;
 use tradewind_plan::{Candidate, Offer, Plan, Problem};
-use tradewind_units::{FlowId, HostId, Money, RelayId, SiteId, Timestamp, time};
+use tradewind_units::{FlowId, HostId, Money, Ratio, RelayId, SiteId, Timestamp, time};
 
 use crate::demand::Demand;
 use crate::draft::unix_ms;
@@ -70,6 +70,8 @@ pub struct PathLeg {
     pub rate_mbps: Option<f64>,
     /// True if that was measured; else it is estimated by window over round-trip time.
     pub is_rate_measured: bool,
+    /// Share of packets that were sent again in the last test of the rate.
+    pub retransmitted: Option<Ratio>,
     /// The method of the measurement.
     pub method: Option<Method>,
     /// Seconds since it was measured.
@@ -237,6 +239,7 @@ impl<'a> View<'a> {
             rtt_ms: known.map(|leg| time::as_millis_f64(leg.rtt.min)),
             rate_mbps,
             is_rate_measured,
+            retransmitted: known.and_then(|leg| leg.rate?.retransmitted),
             method: known.map(|leg| leg.method),
             age_s: known.and_then(|leg| leg.measured_at_unix_ms).map(age),
         }

@@ -67,6 +67,11 @@ pub struct FlowGain {
     pub bytes: u64,
     /// Completion time direct by that over relays, over size classes with both; absent: too few.
     pub speedup: Option<Estimate>,
+    /// The geometric mean of those times over relays, in seconds.
+    pub overlay_seconds: Option<f64>,
+    /// The same of the control arm, which went direct, had it the sizes of the sessions over
+    /// relays.
+    pub control_seconds: Option<f64>,
     /// The speedup that the plan predicted for such sizes, if there is a plan.
     pub speedup_predicted: Option<f64>,
     /// Seconds that the sessions over relays saved; absent: too few.
@@ -115,20 +120,49 @@ pub struct Spending {
     pub is_exhausted: bool,
 }
 
-/// The rate tests of a day.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DayTests {
+/// What a day has cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DaySpent {
     /// The day, in days since the Unix epoch (UTC).
     pub day: u64,
-    /// The bytes that they carried; absent if that was not counted yet.
-    pub bytes: Option<u64>,
-    /// The cost of what relays sent in them.
-    pub cost: Money,
+    /// The cost as plans estimated it, each for the time for which it was in effect.
+    pub estimated: Money,
+    /// The cost of machines.
+    pub machines: Money,
+    /// The cost of traffic: of sessions and of packets.
+    pub traffic: Money,
+    /// The cost of what relays sent in rate tests.
+    pub tests: Money,
+    /// The bytes that rate tests carried; absent if that was not counted yet.
+    pub test_bytes: Option<u64>,
+}
+
+impl DaySpent {
+    /// Returns the cost of machines, traffic and tests.
+    #[must_use]
+    pub fn total(&self) -> Money {
+        self.machines + self.traffic + self.tests
+    }
 }
 
 /// Returns the gain of each flow in the last `days`, today included, oldest first.
 #[must_use]
 pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
+    gains(state, now, days, |_| true)
+}
+
+/// Returns the gain of one flow in the last `days`, today included, oldest first.
+#[must_use]
+pub fn of_flow(state: &State, now: Timestamp, days: u64, flow: &FlowId) -> Vec<FlowGain> {
+    gains(state, now, days, |other| other == flow)
+}
+
+fn gains(
+    state: &State,
+    now: Timestamp,
+    days: u64,
+    is_wanted: impl Fn(&FlowId) -> bool,
+) -> Vec<FlowGain> {
     let costs = Costs::new(state, now, days);
     let mut predictions = Predictions::new(state);
     let gain = |((day, flow), tallies): (&(u64, FlowId), &Vec<SessionTally>)| {
@@ -155,6 +189,8 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
             control_failed_sessions: failed(Some(Arm::Control)),
             bytes: tallies.iter().map(SessionTally::bytes).fold(0, u64::saturating_add),
             speedup: speedup(&compared),
+            overlay_seconds: typical(&compared, |class| class.log_seconds),
+            control_seconds: typical(&compared, |class| class.log_seconds + class.difference),
             speedup_predicted: predictions
                 .of_day(*day)
                 .and_then(|it| it.speedup(flow, &arms, &compared)),
@@ -165,7 +201,8 @@ pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
                 .map(|saved| cost.as_usd() / saved.value),
         }
     };
-    state.sessions.range((first_day(now, days), lowest())..).map(gain).collect()
+    let rows = state.sessions.range((first_day(now, days), lowest())..);
+    rows.filter(|((_, flow), _)| is_wanted(flow)).map(gain).collect()
 }
 
 /// Returns the use of each relay in the last `days`, today included, oldest first.
@@ -203,12 +240,22 @@ pub fn relays(state: &State, now: Timestamp, days: u64) -> Vec<RelayGain> {
     relays.into_values().collect()
 }
 
-/// Returns the rate tests of each of the last `days` that had some, today included, oldest first.
+/// Returns what each of the last `days` has cost, today included, oldest first; days that cost
+/// nothing are left out.
 #[must_use]
-pub fn tests(state: &State, now: Timestamp, days: u64) -> Vec<DayTests> {
-    let spent = state.spent.range(first_day(now, days)..).map(|(_, spent)| spent);
-    let tests = spent.map(|it| DayTests { day: it.day, bytes: it.test_bytes, cost: it.tests });
-    tests.filter(|it| it.bytes.is_some_and(|bytes| bytes > 0) || it.cost > Money::ZERO).collect()
+pub fn spent(state: &State, now: Timestamp, days: u64) -> Vec<DaySpent> {
+    let day = |(day, spent): (&u64, &Spent)| DaySpent {
+        day: *day,
+        estimated: spent.estimated,
+        machines: spent.of_machines(),
+        traffic: spent.traffic,
+        tests: spent.tests,
+        test_bytes: spent.test_bytes,
+    };
+    let has_some = |it: &DaySpent| {
+        it.total() + it.estimated > Money::ZERO || it.test_bytes.is_some_and(|bytes| bytes > 0)
+    };
+    state.spent.range(first_day(now, days)..).map(day).filter(has_some).collect()
 }
 
 /// Returns the money of today.
@@ -338,6 +385,8 @@ pub(crate) struct Compared {
     /// Sessions over relays, and their seconds.
     pub(crate) sessions: f64,
     seconds: f64,
+    /// The mean logarithm of those seconds.
+    log_seconds: f64,
     /// The mean logarithm of direct times less that over relays.
     pub(crate) difference: f64,
     /// The variances of both means, with their degrees of freedom.
@@ -351,6 +400,7 @@ impl Compared {
             class,
             sessions: overlay.sessions as f64,
             seconds: overlay.seconds,
+            log_seconds: overlay.mean(),
             difference: control.mean() - overlay.mean(),
             variances: [variance(overlay), variance(control)],
         }
@@ -384,6 +434,14 @@ pub(crate) fn speedup(classes: &[Compared]) -> Option<Estimate> {
     let [value, low, high] = [value, value - half, value + half].map(f64::exp);
     let is_finite = [value, low, high].into_iter().all(f64::is_finite);
     (all > 0.0 && is_finite).then_some(Estimate { value, low, high })
+}
+
+/// Returns the geometric mean over sessions of what `log_seconds` returns of their classes; `None`
+/// without sessions, or if it is no finite number.
+fn typical(classes: &[Compared], log_seconds: impl Fn(&Compared) -> f64) -> Option<f64> {
+    let all: f64 = classes.iter().map(|class| class.sessions).sum();
+    let mean: f64 = classes.iter().map(|class| class.sessions / all * log_seconds(class)).sum();
+    Some(mean.exp()).filter(|seconds| all > 0.0 && seconds.is_finite())
 }
 
 /// Returns the seconds saved: those that the sessions would have taken directly, less those that
@@ -544,6 +602,8 @@ mod tests {
         // No variance at all: the interval is the figure.
         let speedup = enough.speedup.unwrap();
         assert!((speedup.value - 2.0).abs() < 1e-9 && (speedup.high - 2.0).abs() < 1e-9);
+        let seconds = (enough.overlay_seconds.unwrap(), enough.control_seconds.unwrap());
+        assert!((seconds.0 - 1.0).abs() < 1e-9 && (seconds.1 - 2.0).abs() < 1e-9, "{seconds:?}");
         let saved = enough.seconds_saved.unwrap();
         assert!((saved.value - 5.0).abs() < 1e-6, "{saved:?}");
         let per_second = enough.usd_per_second_saved.unwrap();
@@ -591,27 +651,33 @@ mod tests {
     }
 
     #[test]
-    fn rate_tests_are_told_by_day() {
+    fn cost_is_told_by_day() {
         let mut bench = Bench::in_service();
         bench.pass(60);
-        let of = |bench: &Bench, days| super::tests(bench.state(), bench.time(), days);
+        let of = |bench: &Bench, days| spent(bench.state(), bench.time(), days);
         let [first] = &of(&bench, 1)[..] else { panic!("{:?}", of(&bench, 1)) };
         let first = first.clone();
         // Each test of the bench carries 250 MB; gateways pay nothing for theirs.
-        let bytes = first.bytes.unwrap();
+        let bytes = first.test_bytes.unwrap();
         assert!(bytes >= 2 * 250_000_000 && bytes % 250_000_000 == 0, "{first:?}");
-        assert!(first.cost > Money::ZERO);
-        assert_eq!(first.cost, spending(bench.state(), bench.time()).tests);
-        let restarted = super::tests(bench.restarted().state(), bench.time(), 1);
-        assert_eq!(restarted, std::slice::from_ref(&first));
+        let today = spending(bench.state(), bench.time());
+        assert!(first.tests > Money::ZERO && first.machines > Money::ZERO);
+        assert_eq!((first.tests, first.machines), (today.tests, today.machines));
+        assert_eq!(spent(bench.restarted().state(), bench.time(), 1), std::slice::from_ref(&first));
+        // A plan that is in effect for an hour estimates a 24th of its day.
+        bench.pass(3600);
+        let later = of(&bench, 1)[0].estimated.as_usd() - first.estimated.as_usd();
+        let hour = today.estimated.as_usd() / 24.0;
+        assert!((later - hour).abs() < hour / 50.0, "{later} of {hour}");
+        let first = of(&bench, 1)[0].clone();
         bench.now += DAY_MS;
         bench.pass(60);
         assert!(of(&bench, 1).iter().all(|it| it.day == first.day + 1));
-        assert_eq!(of(&bench, 2)[0], first);
+        assert_eq!(of(&bench, 2)[0].tests, first.tests);
         // The row of a program that did not count bytes.
         let spent = Spent { test_bytes: None, ..bench.state().spent[&first.day].clone() };
         bench.controller.apply(crate::record::Record::Spent(spent));
-        assert_eq!(of(&bench, 2)[0], DayTests { bytes: None, ..first });
+        assert_eq!(of(&bench, 2)[0].test_bytes, None);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::gain;
 use crate::prices;
 use crate::record::{Host, PlanRecord, Record, Spent};
 use crate::state::State;
-use crate::terms::Terms;
 
 /// Most that the traffic of a day counts for, and its rate tests, in dollars. Chosen: below what
 /// [`Money`] can be.
@@ -35,11 +34,11 @@ pub(crate) fn meter(draft: &mut Draft) {
     if let Some(open) = open {
         since = if open.day == day { open.until_unix_ms } else { now };
         if open.day != day {
-            let (end, terms) = ((open.day + 1) * DAY_MS, &draft.state.settings.terms);
+            let end = (open.day + 1) * DAY_MS;
             if open.day < day {
                 since = day * DAY_MS;
             }
-            let counted = counted(terms, open, &running, end.min(now));
+            let counted = counted(&draft.state, open, &running, end.min(now));
             let closed = Spent { is_metering: false, ..counted };
             draft.push(Record::Spent(closed));
         }
@@ -48,17 +47,20 @@ pub(crate) fn meter(draft: &mut Draft) {
     }
     let today = draft.state.spent.get(&day).cloned().unwrap_or_default();
     let today = Spent { day, until_unix_ms: since, is_metering: !running.is_empty(), ..today };
-    let counted = counted(&draft.state.settings.terms, today, &running, now);
+    let counted = counted(&draft.state, today, &running, now);
     draft.push(Record::Spent(counted));
 }
 
-/// Adds the cost of hosts from the time up to which machines are counted until `end`.
-fn counted(terms: &Terms, mut spent: Spent, running: &[Host], end: u64) -> Spent {
+/// Adds the cost of hosts, and what the plan estimated, from the time up to which machines are
+/// counted until `end`.
+fn counted(state: &State, mut spent: Spent, running: &[Host], end: u64) -> Spent {
     let millis = end.saturating_sub(spent.until_unix_ms);
     for host in running {
         let cost = spent.machines.entry(host.id.clone()).or_default();
-        *cost = *cost + prices::machine(terms, host, millis);
+        *cost = *cost + prices::machine(&state.settings.terms, host, millis);
     }
+    let a_day = state.plan_in_effect().map_or(Money::ZERO, |plan| plan.usd_per_day);
+    spent.estimated = (spent.estimated + a_day.prorated(millis, DAY_MS)).min(most());
     spent.until_unix_ms = end;
     spent
 }

@@ -92,6 +92,13 @@ pub(crate) fn machine(terms: &Terms, host: &Host, millis: u64) -> Money {
         .map_or(Money::ZERO, |of_a_day| of_a_day.set_up.times(millis).shared_by(DAY_MS as u32))
 }
 
+/// Returns the cost of a day of the relay machine of a host.
+#[must_use]
+pub fn machine_of_day(state: &State, host: &HostId) -> Option<Money> {
+    let host = state.hosts.get(host)?;
+    Some(machine(&state.settings.terms, host, DAY_MS))
+}
+
 /// Returns the region of a relay.
 pub(crate) fn region<'a>(state: &'a State, relay: &RelayId) -> Option<&'a RegionId> {
     match &state.hosts.get(&HostId::new(relay.as_str()).ok()?)?.role {

@@ -6,8 +6,8 @@
 
 mod day_relayed;
 mod given_up;
+mod paths;
 mod rollout;
-mod taken_back;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +22,8 @@ use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayType
 pub use crate::settings::{JumpstartSettings, Mode, Settings};
 pub use day_relayed::{Carried, DayRelayed};
 pub use given_up::GivenUp;
+pub use paths::{MisledLeg, PathChange, PathHistory, TakenBack, TakenPath};
 pub use rollout::{RetiringPlan, Rollout, Step};
-pub use taken_back::{MisledLeg, TakenBack, TakenPath};
 
 use crate::bounds::Bounds;
 use crate::by_path::Handshakes;
@@ -155,6 +155,8 @@ pub enum Record {
     Transfers(DayTransfers),
     /// The paths that were taken back from a flow, by the flow.
     TakenBack(TakenBack),
+    /// The paths that a flow had, by the flow.
+    PathHistory(PathHistory),
     /// A doubt in a leg's rate, by the leg's ends. Not kept.
     Doubt(Doubt),
     /// The sessions of a flow since its path was judged last, by the flow. Not kept.
@@ -486,6 +488,9 @@ pub struct Spent {
     pub machines: BTreeMap<HostId, Money>,
     /// The cost of traffic, by the bytes of sessions that have ended.
     pub traffic: Money,
+    /// The cost as plans estimated it, each for the time for which it was in effect.
+    #[serde(default)]
+    pub estimated: Money,
     /// The cost of what relays sent in rate tests.
     #[serde(default)]
     pub tests: Money,

@@ -13,6 +13,7 @@ use crate::draft::{CONTROLLER, Draft, OPERATOR};
 use crate::event::{Answer, Refusal};
 use crate::message::{Document, ProcessState, ProcessStatus};
 use crate::money;
+use crate::path_now;
 use crate::planning::{obstacle, obstacle_to_wait, reason_to_apply};
 use crate::record::{
     FlowRecord, GivenUp, Host, Mode, PlanRecord, Record, RetiringPlan, Role, Rollout, Step,
@@ -202,6 +203,9 @@ pub(crate) fn tick(draft: &mut Draft) -> bool {
     let stops = money::watch(draft);
     let takes = take_back::tick(draft);
     let ends = end_retired(draft);
+    if is_due || stops || takes || draft.state.rollout.step != Step::Done {
+        path_now::note(draft);
+    }
     is_due || stops || takes || ends || draft.state.rollout.step != Step::Done
 }
 

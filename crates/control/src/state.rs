@@ -18,8 +18,8 @@ use crate::packet_flow::{DayPackets, PacketFlowRecord};
 use crate::proxies::{LearnedFlow, Proxies};
 use crate::record::{
     AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, InviteRecord,
-    PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step, TakenBack,
-    Watching, Window,
+    PathHistory, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step,
+    TakenBack, Watching, Window,
 };
 use crate::relayed_days::RelayedDays;
 use crate::tenant::{Tenant, TenantId};
@@ -74,6 +74,8 @@ pub struct State {
     pub learned: Arc<BTreeMap<SiteId, BTreeMap<FlowId, LearnedFlow>>>,
     /// The paths that were taken back from each flow.
     pub taken_back: Arc<BTreeMap<FlowId, TakenBack>>,
+    /// The paths that flows had.
+    pub path_histories: Arc<BTreeMap<FlowId, PathHistory>>,
     /// Doubts in the rates of legs.
     pub doubts: Arc<BTreeMap<(SiteId, SiteId), Doubt>>,
     /// The sessions of each flow since its path was judged last.
@@ -233,6 +235,7 @@ impl State {
                 Arc::make_mut(&mut self.flows).remove(&flow);
                 Arc::make_mut(&mut self.windows).remove(&flow);
                 Arc::make_mut(&mut self.usage).remove(&flow);
+                Arc::make_mut(&mut self.path_histories).remove(&flow);
             }
             Record::Measurement(leg) => {
                 let ends = (leg.source.clone(), leg.destination.clone());
@@ -337,6 +340,9 @@ impl State {
             Record::Transfers(transfers) => self.apply_transfers(transfers),
             Record::Learners(learners) => {
                 Arc::make_mut(&mut self.learners).insert(learners.host.clone(), learners);
+            }
+            Record::PathHistory(paths) => {
+                Arc::make_mut(&mut self.path_histories).insert(paths.flow.clone(), paths);
             }
             Record::TakenBack(taken) => {
                 Arc::make_mut(&mut self.taken_back).insert(taken.flow.clone(), taken);

@@ -318,6 +318,7 @@ impl Bench {
         let transfers = state.transfers.values().flat_map(|days| days.values());
         records.extend(transfers.map(|day| Record::Transfers(DayTransfers::clone(day))));
         records.extend(state.spent.values().cloned().map(Record::Spent));
+        records.extend(state.path_histories.values().cloned().map(Record::PathHistory));
         for (day, hosts) in state.billed.iter() {
             let billed = |(host, usd): (&HostId, &Money)| {
                 Record::Billed(Billed { day: *day, host: host.clone(), usd: *usd })

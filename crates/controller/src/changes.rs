@@ -100,7 +100,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::Billed(_)
         | Record::Learned(_)
         | Record::LearnedForgotten { .. } => &[Kind::Gain],
-        Record::TakenBack(_) => &[Kind::Flows],
+        Record::TakenBack(_) | Record::PathHistory(_) => &[Kind::Flows],
         Record::Seen(_)
         | Record::Counters(_)
         | Record::Invite(_)

@@ -204,6 +204,9 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// Milliseconds of a day.
+pub(crate) const DAY_MS: u64 = 86_400_000;
+
 /// Returns a time in milliseconds since the Unix epoch.
 pub(crate) const fn millis(time: Timestamp) -> u64 {
     time.as_nanos() / 1_000_000

@@ -398,6 +398,7 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         }
         Record::Learners(learners) => ("learners", learners.host.to_string()),
         Record::TakenBack(taken) => ("taken-back", taken.flow.to_string()),
+        Record::PathHistory(paths) => ("paths", paths.flow.to_string()),
         Record::Doubt(doubt) => ("doubt", format!("{} {}", doubt.source, doubt.destination)),
         Record::Window(window) => ("window", window.flow.to_string()),
         Record::Seen(seen) => ("seen", seen.host.to_string()),
@@ -451,7 +452,7 @@ fn put(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
 /// Removes a row, and what is kept of the flow that it was alone.
 fn remove(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<()> {
     // Flows of both kinds have names of their own.
-    let kinds = [kind, if kind == "flow" { "packet-flow" } else { kind }];
+    let kinds: &[&str] = if kind == "flow" { &["flow", "packet-flow", "paths"] } else { &[kind] };
     for kind in kinds {
         let remove = "DELETE FROM records WHERE kind = ?1 AND key = ?2";
         connection.prepare_cached(remove)?.execute([kind, key])?;

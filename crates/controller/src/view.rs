@@ -7,6 +7,7 @@
 mod packets;
 mod tenants;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
@@ -19,14 +20,14 @@ use tradewind_control::ceiling::Bounds;
 use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
 use tradewind_control::front::Point;
-use tradewind_control::gain::{DayTests, FlowGain, RelayGain, Spending};
+use tradewind_control::gain::{DaySpent, FlowGain, RelayGain, Spending};
 use tradewind_control::imported::{Billed, Imported};
 use tradewind_control::jumpstart::{ArmsView, HostJumpstart};
 use tradewind_control::learned::Learned;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::{
-    AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PlanRecord, Role, Step,
+    AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PathChange, PlanRecord, Role, Step,
 };
 use tradewind_control::relayed::Compared;
 use tradewind_control::tenants::TenantId;
@@ -115,6 +116,9 @@ pub struct HostView {
     pub processes: Vec<ProcessStatus>,
     /// Their open sessions, if they say.
     pub sessions: Option<u64>,
+    /// The bytes that its relay has carried today (UTC), by its own counts; absent if it told none.
+    #[serde(default)]
+    pub bytes_today: Option<u64>,
     /// The version of its program.
     pub agent_version: Option<String>,
     /// The rate and spend of its owner's ceiling, if there are any.
@@ -239,6 +243,9 @@ pub struct FlowView {
     pub demand: Demand,
     /// The hosts of its path now; empty: direct.
     pub path: Vec<HostId>,
+    /// Those of them that are away, failing or revoked: they may carry nothing.
+    #[serde(default)]
+    pub unwell: Vec<HostId>,
     /// Seconds that a day's volume takes on that path, and directly; absent without a plan.
     pub seconds: Option<f64>,
     /// The same on the direct path.
@@ -321,6 +328,9 @@ pub struct PlanView {
     pub schema_version: u32,
     /// True if it is in effect, or on its way there.
     pub is_applied: bool,
+    /// The price of a day of each of its relays' machines, by host.
+    #[serde(default)]
+    pub machines_usd_per_day: BTreeMap<HostId, Money>,
     /// The plan.
     #[serde(flatten)]
     pub record: PlanRecord,
@@ -414,14 +424,42 @@ pub struct Gain {
     /// first.
     #[serde(default)]
     pub relayed: Vec<Compared>,
-    /// The rate tests of each day that had some, oldest first.
+    /// The cost of each day, oldest first.
     #[serde(default)]
-    pub tests: Vec<DayTests>,
+    pub spent: Vec<DaySpent>,
     /// The bills that were imported, by day and host, oldest first.
     #[serde(default)]
     pub billed: Vec<Billed>,
     /// The money of today.
     pub spending: Spending,
+}
+
+/// The gain of one flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GainOfFlow {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The flow.
+    pub flow: FlowId,
+    /// The number of days, today included.
+    pub days: u64,
+    /// Share of sessions over relays that go direct instead, by lot, to measure the gain.
+    pub control_share: Ratio,
+    /// Its gain in each day, oldest first.
+    pub gain: Vec<FlowGain>,
+    /// The counts of relays themselves in each day, beside what gateways told, oldest first.
+    pub relayed: Vec<Compared>,
+}
+
+/// The paths that a flow had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathsOfFlow {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The flow.
+    pub flow: FlowId,
+    /// The newest of its changes of path, oldest first; none while it has always gone direct.
+    pub changes: Vec<PathChange>,
 }
 
 /// The explanation of a flow's path.

@@ -74,6 +74,15 @@ impl Money {
         Self(self.0.saturating_mul(count))
     }
 
+    /// Returns the part of this amount that `part` is of `whole`, rounded down, at most `u64::MAX`
+    /// nano-dollars; nothing of none.
+    #[must_use]
+    pub fn prorated(self, part: u64, whole: u64) -> Self {
+        let product = u128::from(self.0) * u128::from(part);
+        let quotient = product.checked_div(u128::from(whole)).unwrap_or(0);
+        Self(u64::try_from(quotient).unwrap_or(u64::MAX))
+    }
+
     /// Returns the share of the amount that each of `count` payers pays, rounded down; all of it
     /// when `count` is zero.
     #[must_use]

@@ -9,6 +9,7 @@ function plan(usd: number, flows: Record<string, [string[], number]>): PlanView 
   return {
     usd_per_day: usd,
     hosts: Object.fromEntries(relays.map((relay) => [relay, `${relay}-host`])),
+    machines_usd_per_day: Object.fromEntries(relays.map((relay) => [`${relay}-host`, 1.5])),
     plan: {
       relays: relays.map((id) => ({ id, region: `x:${id}`, relay_type: 'standard' })),
       flows: Object.entries(flows).map(([id, [path, fct_s]]) => ({
@@ -16,7 +17,7 @@ function plan(usd: number, flows: Record<string, [string[], number]>): PlanView 
         path,
         fct_s,
         fct_direct_s: 40,
-        egress_usd: 0,
+        egress_usd: path.length * 2,
         move_usd: 0,
       })),
     },
@@ -29,6 +30,7 @@ describe('the difference of plans', () => {
     const { actions, usdBefore, usdAfter, secondsSaved } = difference(undefined, next);
     expect(actions.map((action) => action.kind)).toEqual(['start', 'start', 'move']);
     expect(actions[2]).toMatchObject({ from: [], to: ['r1-host', 'r2-host'], secondsBefore: 40 });
+    expect(actions.map((action) => action.usd)).toEqual([1.5, 1.5, 4]);
     expect([usdBefore, usdAfter, secondsSaved]).toEqual([0, 3, 30]);
   });
 
@@ -37,7 +39,8 @@ describe('the difference of plans', () => {
     const { actions, secondsSaved } = difference(now, plan(2, { a: [['r2'], 8] }));
     expect(actions.map((action) => action.kind)).toEqual(['start', 'move', 'move', 'stop']);
     expect(actions[2]).toMatchObject({ flow: 'gone', to: [], secondsAfter: 40 });
-    expect(actions[3]).toEqual({ kind: 'stop', host: 'r1-host', region: 'x:r1' });
+    expect(actions[3]).toEqual({ kind: 'stop', host: 'r1-host', region: 'x:r1', usd: -1.5 });
+    expect(actions.map((action) => action.usd)).toEqual([1.5, 0, -2, -1.5]);
     // A day of `gone` takes 30 s longer directly.
     expect(secondsSaved).toBe(-28);
   });

@@ -3,7 +3,13 @@
 import type { PlanView } from './types';
 
 export type Action =
-  | { kind: 'start' | 'stop'; host: string; region: string }
+  | {
+      kind: 'start' | 'stop';
+      host: string;
+      region: string;
+      /** Dollars a day that its machine costs, or that are saved, where that is known. */
+      usd: number | null;
+    }
   | {
       kind: 'move';
       flow: string;
@@ -11,6 +17,8 @@ export type Action =
       to: string[];
       secondsBefore: number | null;
       secondsAfter: number | null;
+      /** Dollars a day that its traffic costs more; below zero: less. */
+      usd: number;
     };
 
 export interface Difference {
@@ -25,12 +33,14 @@ interface Path {
   hosts: string[];
   seconds: number;
   direct: number | null;
+  usd: number;
 }
 
 function pathsOf(plan: PlanView | undefined): Map<string, Path> {
   const paths = plan?.plan.flows.map((flow): [string, Path] => {
     const hosts = flow.path.map((relay) => plan.hosts[relay] ?? relay);
-    return [flow.id, { hosts, seconds: flow.fct_s, direct: flow.fct_direct_s }];
+    const { fct_s: seconds, fct_direct_s: direct, egress_usd: usd } = flow;
+    return [flow.id, { hosts, seconds, direct, usd }];
   });
   return new Map(paths);
 }
@@ -45,7 +55,9 @@ export function difference(now: PlanView | undefined, next: PlanView): Differenc
   const [relaysNow, relaysNext] = [relaysOf(now), relaysOf(next)];
   const actions: Action[] = [];
   for (const [host, region] of relaysNext) {
-    if (!relaysNow.has(host)) actions.push({ kind: 'start', host, region });
+    if (!relaysNow.has(host)) {
+      actions.push({ kind: 'start', host, region, usd: next.machines_usd_per_day[host] ?? null });
+    }
   }
   const [pathsNow, pathsNext] = [pathsOf(now), pathsOf(next)];
   let secondsSaved = 0;
@@ -56,7 +68,8 @@ export function difference(now: PlanView | undefined, next: PlanView): Differenc
     if (secondsBefore !== null) secondsSaved += secondsBefore - path.seconds;
     if (from.join() !== path.hosts.join()) {
       const secondsAfter = path.seconds;
-      actions.push({ kind: 'move', flow, from, to: path.hosts, secondsBefore, secondsAfter });
+      const usd = path.usd - (before?.usd ?? 0);
+      actions.push({ kind: 'move', flow, from, to: path.hosts, secondsBefore, secondsAfter, usd });
     }
   }
   // A flow that the next plan does not have goes direct.
@@ -64,11 +77,15 @@ export function difference(now: PlanView | undefined, next: PlanView): Differenc
     if (!pathsNext.has(flow) && path.hosts.length > 0) {
       const [secondsBefore, secondsAfter] = [path.seconds, path.direct];
       if (secondsAfter !== null) secondsSaved += secondsBefore - secondsAfter;
-      actions.push({ kind: 'move', flow, from: path.hosts, to: [], secondsBefore, secondsAfter });
+      const [from, usd] = [path.hosts, -path.usd];
+      actions.push({ kind: 'move', flow, from, to: [], secondsBefore, secondsAfter, usd });
     }
   }
   for (const [host, region] of relaysNow) {
-    if (!relaysNext.has(host)) actions.push({ kind: 'stop', host, region });
+    if (!relaysNext.has(host)) {
+      const price = now?.machines_usd_per_day[host];
+      actions.push({ kind: 'stop', host, region, usd: price === undefined ? null : -price });
+    }
   }
   return { actions, usdBefore: now?.usd_per_day ?? 0, usdAfter: next.usd_per_day, secondsSaved };
 }

@@ -6,7 +6,10 @@ export interface FlowRow {
   flow: FlowView;
   gain: FlowGain | undefined;
   isRelayed: boolean;
-  /** How many times longer the direct path is predicted to take. */
+  /**
+   * How many times longer the direct path is predicted to take: for the sizes of today's sessions,
+   * or for a day's volume before there are any.
+   */
   predicted: number | null;
   /** All that a filter looks at, in small letters. */
   text: string;
@@ -17,13 +20,17 @@ export type Paths = 'all' | 'relayed' | 'direct';
 export function rowsOf(flows: readonly FlowView[], gains: readonly FlowGain[]): FlowRow[] {
   // Gains come oldest first: the newest of each flow stays.
   const newest = new Map(gains.map((gain) => [gain.flow, gain]));
-  return flows.map((flow) => ({
-    flow,
-    gain: newest.get(flow.id),
-    isRelayed: flow.path.length > 0,
-    predicted: flow.seconds && flow.seconds_direct ? flow.seconds_direct / flow.seconds : null,
-    text: [flow.id, flow.from, flow.to_site, flow.to, ...flow.path].join(' ').toLowerCase(),
-  }));
+  return flows.map((flow) => {
+    const gain = newest.get(flow.id);
+    const ofDay = flow.seconds && flow.seconds_direct ? flow.seconds_direct / flow.seconds : null;
+    return {
+      flow,
+      gain,
+      isRelayed: flow.path.length > 0,
+      predicted: gain?.speedup_predicted ?? ofDay,
+      text: [flow.id, flow.from, flow.to_site, flow.to, ...flow.path].join(' ').toLowerCase(),
+    };
+  });
 }
 
 /** Returns the rows whose text has each word of the filter, and whose path is of this kind. */

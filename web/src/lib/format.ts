@@ -24,6 +24,12 @@ export function usd(value: number | null | undefined): string {
   return `$${value.toFixed(digits)}`;
 }
 
+/** Returns what is paid more, with its sign, or less. */
+export function moreUsd(value: number | null | undefined): string {
+  if (value === null || value === undefined) return ABSENT;
+  return value < 0 ? `−${usd(-value)}` : `+${usd(value)}`;
+}
+
 export function times(value: number | null | undefined): string {
   return value === null || value === undefined ? ABSENT : `${value.toFixed(2)}×`;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { byFlow, relaysBy } from './money';
+import { byDay, byFlow, ofPackets, relaysBy } from './money';
 import type { FlowGain, RelayGain } from './types';
 
 const gain = (flow: string, day: number, saved: number | null, cost: number): FlowGain => ({
@@ -15,6 +15,8 @@ const gain = (flow: string, day: number, saved: number | null, cost: number): Fl
   control_failed_sessions: 0,
   bytes: 1000,
   speedup: null,
+  overlay_seconds: null,
+  control_seconds: null,
   speedup_predicted: null,
   seconds_saved: saved === null ? null : { value: saved, low: saved, high: saved },
   cost,
@@ -32,15 +34,34 @@ describe('money', () => {
     expect(byFlow([gain('a', 1, -3, 2)])[0]?.usdPerSecond).toBeNull();
   });
 
+  const one = (relay: string, day: number, cost: number): RelayGain => ({
+    relay,
+    day,
+    sessions: 1,
+    bytes: 10,
+    seconds_saved: null,
+    cost,
+  });
+
+  it('of a day is all that it has cost, not what relays carried alone', () => {
+    const spent = [
+      { day: 1, estimated: 9, machines: 1, traffic: 4, tests: 0.5, test_bytes: 7 },
+      { day: 2, estimated: 0, machines: 0, traffic: 0, tests: 0.25, test_bytes: null },
+    ];
+    const relays = [one('r1', 1, 2), one('r2', 1, 1)];
+    const billed = [{ host: 'r1', day: 1, usd: 6 }];
+    expect(byDay({ spent, relays, billed })).toMatchObject([
+      { key: '1970-01-02', sessions: 2, estimated: 9, cost: 5.5, billed: 6 },
+      { key: '1970-01-03', sessions: 0, estimated: 0, cost: 0.25, billed: null },
+    ]);
+  });
+
+  it('of packet flows stands beside that of streams', () => {
+    const call = { id: 'call', counts: { usd: 0.5 } } as Parameters<typeof ofPackets>[0][number];
+    expect(ofPackets([call])).toMatchObject([{ flow: 'call', cost: 0.5, overlaySessions: null }]);
+  });
+
   it('of relays is added up by any key', () => {
-    const one = (relay: string, day: number, cost: number): RelayGain => ({
-      relay,
-      day,
-      sessions: 1,
-      bytes: 10,
-      seconds_saved: null,
-      cost,
-    });
     const relays = [one('r1', 1, 1), one('r2', 1, 2), one('r1', 2, 4)];
     const bills = [
       { host: 'r1', day: 1, usd: 2 },

@@ -392,6 +392,103 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/flows/{id}/gain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Gain of one flow in the last days */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Number of days, today included; 1 when absent */
+                    days?: number;
+                };
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["GainOfFlow"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/flows/{id}/paths": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Paths that a flow had */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PathsOfFlow"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/flows/{id}/usage": {
         parameters: {
             query?: never;
@@ -2190,23 +2287,38 @@ export interface components {
             /** @description The reason for that service. */
             why: string;
         };
-        /** @description The rate tests of a day. */
-        DayTests: {
-            /**
-             * Format: uint64
-             * @description The bytes that they carried; absent if that was not counted yet.
-             */
-            bytes: number | null;
-            /**
-             * dollars
-             * @description The cost of what relays sent in them.
-             */
-            cost: number;
+        /** @description What a day has cost. */
+        DaySpent: {
             /**
              * Format: uint64
              * @description The day, in days since the Unix epoch (UTC).
              */
             day: number;
+            /**
+             * dollars
+             * @description The cost as plans estimated it, each for the time for which it was in effect.
+             */
+            estimated: number;
+            /**
+             * dollars
+             * @description The cost of machines.
+             */
+            machines: number;
+            /**
+             * Format: uint64
+             * @description The bytes that rate tests carried; absent if that was not counted yet.
+             */
+            test_bytes: number | null;
+            /**
+             * dollars
+             * @description The cost of what relays sent in rate tests.
+             */
+            tests: number;
+            /**
+             * dollars
+             * @description The cost of traffic: of sessions and of packets.
+             */
+            traffic: number;
         };
         /** @description The volume that a flow is expected to carry in a day. */
         Demand: {
@@ -2297,6 +2409,12 @@ export interface components {
              */
             control_failed_sessions: number;
             /**
+             * Format: double
+             * @description The same of the control arm, which went direct, had it the sizes of the sessions over
+             *     relays.
+             */
+            control_seconds: number | null;
+            /**
              * Format: uint64
              * @description Sessions of the control arm that ended in order.
              */
@@ -2339,6 +2457,11 @@ export interface components {
              * @description Those of them for which the plan gave relays.
              */
             overlay_failed_sessions: number;
+            /**
+             * Format: double
+             * @description The geometric mean of those times over relays, in seconds.
+             */
+            overlay_seconds: number | null;
             /**
              * Format: uint64
              * @description Sessions for which the plan gave relays, and that ended in order.
@@ -2498,6 +2621,11 @@ export interface components {
              */
             to_site: string;
             /**
+             * @description Those of them that are away, failing or revoked: they may carry nothing.
+             * @default []
+             */
+            unwell: string[];
+            /**
              * dollars
              * @description The cost of a day's traffic on that path, as planned; absent where no plan has the flow.
              */
@@ -2623,10 +2751,40 @@ export interface components {
             /** @description The money of today. */
             spending: components["schemas"]["Spending"];
             /**
-             * @description The rate tests of each day that had some, oldest first.
+             * @description The cost of each day, oldest first.
              * @default []
              */
-            tests: components["schemas"]["DayTests"][];
+            spent: components["schemas"]["DaySpent"][];
+        };
+        /** @description The gain of one flow. */
+        GainOfFlow: {
+            /**
+             * share
+             * @description Share of sessions over relays that go direct instead, by lot, to measure the gain.
+             * @example 0.01
+             * @example 1 %
+             */
+            control_share: number | string;
+            /**
+             * Format: uint64
+             * @description The number of days, today included.
+             */
+            days: number;
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            flow: string;
+            /** @description Its gain in each day, oldest first. */
+            gain: components["schemas"]["FlowGain"][];
+            /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
+            relayed: components["schemas"]["Compared"][];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
         };
         /** @description The measurements of one leg in the last week. */
         History: {
@@ -2718,6 +2876,12 @@ export interface components {
             applied: string | null;
             /** @description The rate and spend of its owner's ceiling, if there are any. */
             bounds: components["schemas"]["Bounds"] | null;
+            /**
+             * Format: uint64
+             * @description The bytes that its relay has carried today (UTC), by its own counts; absent if it told none.
+             * @default null
+             */
+            bytes_today: number | null;
             /**
              * EPOCH.VERSION
              * @description The document that it should run.
@@ -3534,6 +3698,18 @@ export interface components {
         PacketService: "direct" | "coding" | "caching" | "forwarding";
         /** @description The reason why a service was selected or not. */
         PacketVerdict: "selected" | "dearer" | "late" | "lossy";
+        /** @description A change of a flow's path. */
+        PathChange: {
+            /** @description The hosts that it passed from then on; none: it went direct. */
+            path: string[];
+            /**
+             * Format: uint64
+             * @description Time from which on it had the path, in milliseconds since the Unix epoch.
+             */
+            since_unix_ms: number;
+            /** @description The reason, in one line. */
+            why: string;
+        };
         /** @description A leg of a path. */
         PathLeg: {
             /**
@@ -3556,6 +3732,8 @@ export interface components {
              * @description The rate that plans count on.
              */
             rate_mbps: number | null;
+            /** @description Share of packets that were sent again in the last test of the rate. */
+            retransmitted: (number | string) | null;
             /**
              * Format: double
              * @description The round-trip time; absent if it is not measured.
@@ -3597,6 +3775,22 @@ export interface components {
              * @description The cost of its traffic in a day.
              */
             usd_per_day: number | null;
+        };
+        /** @description The paths that a flow had. */
+        PathsOfFlow: {
+            /** @description The newest of its changes of path, oldest first; none while it has always gone direct. */
+            changes: components["schemas"]["PathChange"][];
+            /**
+             * name
+             * @description The flow.
+             * @example orders
+             */
+            flow: string;
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
         };
         /** @description The places of sites and regions. */
         Places: {
@@ -3673,6 +3867,13 @@ export interface components {
              * @default 0
              */
             known_legs: number;
+            /**
+             * @description The price of a day of each of its relays' machines, by host.
+             * @default {}
+             */
+            machines_usd_per_day: {
+                [key: string]: number;
+            };
             /**
              * Format: uint64
              * @description Time when it was made, in milliseconds since the Unix epoch.

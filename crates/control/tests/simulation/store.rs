@@ -104,6 +104,7 @@ impl Server {
         if let Record::FlowRemoved { flow } = &record {
             self.table.remove(&format!("flow {flow}"));
             self.table.remove(&format!("packet flow {flow}"));
+            self.table.remove(&format!("paths {flow}"));
             let usage = format!("usage {flow} ");
             let packets = format!("packets {flow} ");
             self.table.retain(|key, _| !key.starts_with(&usage) && !key.starts_with(&packets));
@@ -162,6 +163,7 @@ fn key(record: &Record) -> String {
             format!("transfers {:09} {} {}", row.day, row.source, row.destination)
         }
         Record::TakenBack(taken) => format!("taken back {}", taken.flow),
+        Record::PathHistory(paths) => format!("paths {}", paths.flow),
         Record::FlowRemoved { .. }
         | Record::TenantRemoved { .. }
         | Record::ProxiesRemoved { .. }

@@ -7,7 +7,7 @@ use axum::extract::{Path, Request, State};
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
 use tradewind_control::what_if::WhatIf;
-use tradewind_control::{Answer, Controller, Event, operator};
+use tradewind_control::{Answer, Controller, Event, Refusal, operator};
 use tradewind_units::{Duration, FlowId, SiteId};
 
 use super::guard::Rights;
@@ -70,8 +70,9 @@ pub(super) async fn flows(
     State(shared): State<Shared>,
     Extension(rights): Extension<Rights>,
 ) -> Answered {
+    let links = shared.engine.links().clone();
     let seen = move |controller: &Controller| {
-        let mut flows = show::flows(controller);
+        let mut flows = show::flows(controller, &links);
         flows.flows.retain(|view| tenants::sees(controller, &rights, &view.flow.id));
         flows
     };
@@ -84,9 +85,10 @@ pub(super) async fn flow(
     Path(id): Path<String>,
 ) -> Answered {
     let id: FlowId = named(&id)?;
+    let links = shared.engine.links().clone();
     let seen = move |controller: &Controller| {
         tenants::check_seen(controller, &rights, &id)?;
-        show::flow(controller, &id)
+        show::flow(controller, &links, &id)
     };
     answer::ok(&shared.engine.read(seen).await?)
 }
@@ -100,6 +102,40 @@ pub(super) async fn usage(
     let seen = move |controller: &Controller| {
         tenants::check_seen(controller, &rights, &id)?;
         show::usage(controller, &id)
+    };
+    answer::ok(&shared.engine.read(seen).await?)
+}
+
+pub(super) async fn flow_gain(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let id: FlowId = named(&id)?;
+    let days = days(request.uri().query())?;
+    let seen = move |controller: &Controller| {
+        tenants::check_seen(controller, &rights, &id)?;
+        let mut gain = show::flow_gain(controller, &id, days)?;
+        let of_tenants = &controller.state().tenants;
+        if let Some(own) = rights.tenant.as_ref().and_then(|own| of_tenants.get(own)) {
+            gain.gain.retain(|row| own.had(&row.flow, row.day));
+            gain.relayed.retain(|row| own.had(&row.flow, row.day));
+        }
+        Ok::<_, Refusal>(gain)
+    };
+    answer::ok(&shared.engine.read(seen).await?)
+}
+
+pub(super) async fn path_history(
+    State(shared): State<Shared>,
+    Extension(rights): Extension<Rights>,
+    Path(id): Path<String>,
+) -> Answered {
+    let id: FlowId = named(&id)?;
+    let seen = move |controller: &Controller| {
+        tenants::check_seen(controller, &rights, &id)?;
+        show::path_history(controller, &id)
     };
     answer::ok(&shared.engine.read(seen).await?)
 }
@@ -149,7 +185,8 @@ pub(super) async fn add_flow(
     let flow = shared.engine.read(move |controller| record_of(controller, name, request)).await?;
     let event = tenants::of_tenant(&rights, query.as_deref(), Event::AddFlow(flow))?;
     shared.engine.handle(event).await?;
-    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &id)).await?)
+    let links = shared.engine.links().clone();
+    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &links, &id)).await?)
 }
 
 /// Refuses an address that a tenant chooses, by which it would learn those of others.
@@ -195,7 +232,8 @@ pub(super) async fn adopt(
     let AdoptRequest { per_day, weight } = answer::body(request, MAX_BYTES).await?;
     let event = Event::Adopt { flow: flow.clone(), per_day, weight };
     shared.engine.handle(tenants::of_tenant(&rights, query.as_deref(), event)?).await?;
-    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &flow)).await?)
+    let links = shared.engine.links().clone();
+    answer::ok(&shared.engine.read(move |controller| show::flow(controller, &links, &flow)).await?)
 }
 
 pub(super) async fn set_proxies(

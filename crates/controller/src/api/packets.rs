@@ -15,13 +15,12 @@ use super::guard::Rights;
 use super::handlers::{MAX_BYTES, MAX_DAYS, check_listen, days, named};
 use super::{Shared, tenants};
 use crate::answer::{self, Answered, Problem};
-use crate::engine::millis;
+use crate::engine::{DAY_MS, millis};
 use crate::view::{PacketFlowRequest, PacketFlowView, PacketFlows, SCHEMA_VERSION};
 
 /// The first port that is given to a packet flow which names none. Chosen: below the ports that
 /// Linux gives to connections, and beside those of streams.
 const FIRST_PORT: u16 = 16_000;
-const DAY_MS: u64 = 86_400_000;
 
 pub(super) async fn list(
     State(shared): State<Shared>,

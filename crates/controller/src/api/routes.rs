@@ -14,10 +14,10 @@ use super::{Shared, events, guard, handlers, packets, tenants};
 use crate::answer::{self, Answered};
 use crate::view::{
     AccessView, AdoptRequest, Audit, BillRequest, Change, Explained, FlowRequest, FlowView, Flows,
-    Front, Gain, History, Hosts, ImportRequest, InviteAnswer, InviteRequest, InviteView, Jumpstart,
-    LearnedView, Measurements, PacketFlowRequest, PacketFlowView, PacketFlows, Places, PlanView,
-    ProxiesRequest, SettingsRequest, SettingsView, Status, SupposedView, TenantRequest, Tenants,
-    TokenAnswer, TokenRequest, Usage,
+    Front, Gain, GainOfFlow, History, Hosts, ImportRequest, InviteAnswer, InviteRequest,
+    InviteView, Jumpstart, LearnedView, Measurements, PacketFlowRequest, PacketFlowView,
+    PacketFlows, PathsOfFlow, Places, PlanView, ProxiesRequest, SettingsRequest, SettingsView,
+    Status, SupposedView, TenantRequest, Tenants, TokenAnswer, TokenRequest, Usage,
 };
 
 /// The place of schemas in the document.
@@ -154,6 +154,18 @@ fn hosts_and_flows() -> Vec<Route> {
             "End the proxies of a site",
             delete(handlers::remove_proxies),
         ),
+        of_days(
+            get_of(
+                "/v1/flows/{id}/gain",
+                "Gain of one flow in the last days",
+                get(handlers::flow_gain),
+            )
+            .answers::<GainOfFlow>()
+            .for_tenants(),
+        ),
+        get_of("/v1/flows/{id}/paths", "Paths that a flow had", get(handlers::path_history))
+            .answers::<PathsOfFlow>()
+            .for_tenants(),
         get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
             .answers::<Explained>(),
     ]

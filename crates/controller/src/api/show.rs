@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use tradewind_control::history::History;
 use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
-use tradewind_control::record::{FlowRecord, Host, PlanRecord, Role, Step, TakenPath};
+use tradewind_control::path_now::PathsNow;
+use tradewind_control::record::{FlowRecord, Host, Role};
 use tradewind_control::relayed::Compared;
-use tradewind_control::tenants::{self, Tenant};
 use tradewind_control::{
     Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned,
-    relayed, transfers,
+    machine_of_day, relayed, transfers,
 };
 use tradewind_grant::PublicIdentity;
-use tradewind_plan::PlannedFlow;
 use tradewind_stream::clock::unix_now;
-use tradewind_units::{Bytes, FlowId, HostId, Money, SiteId, Timestamp, UnitError, one_line};
+use tradewind_units::{Bytes, FlowId, HostId, Money, SiteId, UnitError, one_line};
 
-use crate::engine::millis;
+use crate::engine::{DAY_MS, millis};
 use crate::host_state::host_state;
 use crate::links::Links;
 use crate::view::{
-    Explained, FlowView, Flows, Gain, HostState, HostView, Hosts, InviteView, Jumpstart,
-    LearnedView, PlanView, SCHEMA_VERSION, SettingsView, Status, StatusProblem, Usage,
+    Explained, FlowView, Flows, Gain, GainOfFlow, HostState, HostView, Hosts, InviteView,
+    Jumpstart, LearnedView, PathsOfFlow, PlanView, SCHEMA_VERSION, SettingsView, Status,
+    StatusProblem, Usage,
 };
 
 /// Returns what became of the invite of this name.
@@ -41,7 +41,16 @@ pub(super) fn invite(controller: &Controller, id: &str) -> Result<InviteView, Re
 pub(super) fn hosts(controller: &Controller, links: &Links) -> Hosts {
     let now_ms = millis(unix_now());
     let state = controller.state();
-    let hosts = state.hosts.values().map(|host| host_view(state, links, host, now_ms)).collect();
+    let mut carried: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in state.relayed.since(now_ms / DAY_MS) {
+        let bytes = carried.entry(row.relay.as_str()).or_default();
+        *bytes = bytes.saturating_add(row.counted.bytes);
+    }
+    let view = |host: &Host| HostView {
+        bytes_today: carried.get(host.id.as_str()).copied(),
+        ..host_view(state, links, host, now_ms)
+    };
+    let hosts = state.hosts.values().map(view).collect();
     Hosts { schema_version: SCHEMA_VERSION, hosts }
 }
 
@@ -64,20 +73,25 @@ fn host_view(state: &State, links: &Links, host: &Host, now_ms: u64) -> HostView
             sessions.try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
         }),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
+        bytes_today: None,
         bounds: seen.and_then(|seen| seen.bounds),
     }
 }
 
-pub(super) fn flows(controller: &Controller) -> Flows {
-    let view = FlowViews::new(controller);
+pub(super) fn flows(controller: &Controller, links: &Links) -> Flows {
+    let view = FlowViews::new(controller, links);
     let flows = controller.state().flows.values().map(|flow| view.of(flow)).collect();
     Flows { schema_version: SCHEMA_VERSION, flows }
 }
 
-pub(super) fn flow(controller: &Controller, id: &FlowId) -> Result<FlowView, Refusal> {
+pub(super) fn flow(
+    controller: &Controller,
+    links: &Links,
+    id: &FlowId,
+) -> Result<FlowView, Refusal> {
     let flow = controller.state().flows.get(id);
     let none = || Refusal::NotFound(format!("there is no flow `{id}`"));
-    flow.map(|flow| FlowViews::new(controller).of(flow)).ok_or_else(none)
+    flow.map(|flow| FlowViews::new(controller, links).of(flow)).ok_or_else(none)
 }
 
 pub(super) fn learned(controller: &Controller) -> LearnedView {
@@ -89,125 +103,76 @@ pub(super) fn learned(controller: &Controller) -> LearnedView {
     }
 }
 
+fn check_flow(state: &State, id: &FlowId) -> Result<(), Refusal> {
+    let none = || Refusal::NotFound(format!("there is no flow `{id}`"));
+    state.flows.contains_key(id).then_some(()).ok_or_else(none)
+}
+
 pub(super) fn usage(controller: &Controller, id: &FlowId) -> Result<Usage, Refusal> {
     let state = controller.state();
-    if !state.flows.contains_key(id) {
-        return Err(Refusal::NotFound(format!("there is no flow `{id}`")));
-    }
+    check_flow(state, id)?;
     let days = state.usage.get(id).into_iter().flat_map(History::hours);
     let hours = days.copied().collect();
     Ok(Usage { schema_version: SCHEMA_VERSION, flow: id.clone(), hours })
 }
 
-/// The paths that flows take now, and what they are expected to carry.
+/// The views of flows.
 struct FlowViews<'a> {
     state: &'a State,
-    now: Timestamp,
-    plan: Option<&'a PlanRecord>,
-    is_spent: bool,
-    paths: BTreeMap<&'a FlowId, Vec<&'a HostId>>,
-    planned: BTreeMap<&'a FlowId, &'a PlannedFlow>,
-    tenants: BTreeMap<&'a FlowId, &'a Tenant>,
+    links: &'a Links,
+    now_ms: u64,
+    paths: PathsNow<'a>,
 }
 
 impl<'a> FlowViews<'a> {
-    fn new(controller: &'a Controller) -> Self {
-        let state = controller.state();
-        let plan = state.plan_in_effect();
-        let planned = plan.into_iter().flat_map(|plan| &plan.plan.flows);
-        let now = unix_now();
-        let flows_of = |tenant: &'a Tenant| tenant.flows.iter().map(move |flow| (flow, tenant));
-        Self {
-            state,
-            now,
-            tenants: state.tenants.values().flat_map(flows_of).collect(),
-            plan,
-            is_spent: gain::spending(state, now).is_exhausted,
-            paths: controller.paths_in_effect(now),
-            planned: planned.map(|planned| (&planned.id, planned)).collect(),
-        }
+    fn new(controller: &'a Controller, links: &'a Links) -> Self {
+        let (state, now) = (controller.state(), unix_now());
+        Self { state, links, now_ms: millis(now), paths: PathsNow::new(state, now) }
     }
 
     fn of(&self, flow: &FlowRecord) -> FlowView {
-        let planned = self.planned.get(&flow.id).copied();
+        let planned = self.paths.planned(&flow.id);
         let direct = planned.and_then(|planned| planned.fct_direct);
-        let path: Vec<HostId> =
-            self.paths.get(&flow.id).into_iter().flatten().copied().cloned().collect();
+        let path: Vec<HostId> = self.paths.path(&flow.id).iter().copied().cloned().collect();
         let on_path = planned.filter(|planned| planned.path.is_empty() == path.is_empty());
         let over_path = planned.map(|planned| planned.fct);
         let seconds = if path.is_empty() { direct } else { over_path };
-        let (why, since_unix_ms) = self.why(flow, planned, &path);
+        let (mut why, since_unix_ms) = self.paths.why(&flow.id);
+        let states = path.iter().filter_map(|host| Some((host, self.unwell(host)?)));
+        let unwell: Vec<(&HostId, HostState)> = states.collect();
+        for (host, state) in &unwell {
+            why += &format!("; {host} is {}", state.as_str());
+        }
         FlowView {
             flow: flow.clone(),
-            demand: forecast::demand(self.state, millis(self.now), flow),
-            path,
+            demand: forecast::demand(self.state, self.now_ms, flow),
             seconds: seconds.map(|fct| fct.as_secs_f64()),
             seconds_direct: direct.map(|fct| fct.as_secs_f64()),
             usd_per_day: on_path.map(|planned| planned.egress),
             why,
-            tenant: self.tenants.get(&flow.id).map(|tenant| tenant.id.clone()),
-            is_stopped: self.stopped(flow).is_some(),
+            unwell: unwell.into_iter().map(|(host, _)| host.clone()).collect(),
+            path,
+            tenant: self.paths.tenant(&flow.id).map(|tenant| tenant.id.clone()),
+            is_stopped: self.paths.stopped(&flow.id).is_some(),
             since_unix_ms,
         }
     }
 
-    /// Returns why a flow goes direct, if it does by its tenant's budget.
-    fn stopped(&self, flow: &FlowRecord) -> Option<String> {
-        tenants::why_direct(self.tenants.get(&flow.id)?, millis(self.now))
+    /// Returns the state of a host that may carry nothing: sessions go another way then.
+    fn unwell(&self, host: &HostId) -> Option<HostState> {
+        let host = self.state.hosts.get(host)?;
+        let state = host_state(self.state, self.links, host, self.now_ms);
+        let is_unwell = matches!(state, HostState::Away | HostState::Failing | HostState::Revoked);
+        is_unwell.then_some(state)
     }
+}
 
-    /// Returns why a flow has its path in effect, and the time from which on it had.
-    fn why(
-        &self,
-        flow: &FlowRecord,
-        planned: Option<&PlannedFlow>,
-        path: &[HostId],
-    ) -> (String, Option<u64>) {
-        let rollout = &self.state.rollout;
-        let now = millis(self.now);
-        let in_effect = (rollout.step == Step::Done && rollout.since_unix_ms > 0)
-            .then(|| self.since(flow, planned, now));
-        let is_open = |taken: &&TakenPath| {
-            let is_planned = planned.is_some_and(|planned| planned.path == taken.path);
-            is_planned && (taken.since_unix_ms..taken.end_unix_ms()).contains(&now)
-        };
-        let taken_back = self.state.taken_back.get(&flow.id);
-        let taken_back = taken_back.and_then(|taken| taken.paths.iter().rev().find(is_open));
-        let why = match (self.plan, planned, taken_back) {
-            (_, _, _) if self.is_spent => "the budget of today is spent".to_owned(),
-            (_, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
-                "there is no budget".to_owned()
-            }
-            (_, _, _) if self.stopped(flow).is_some() => self.stopped(flow).unwrap_or_default(),
-            (None, _, _) => "no plan is in effect".to_owned(),
-            (Some(plan), None, _) => {
-                let why = format!("plan {}: made before it was known", plan.number);
-                return (why, None);
-            }
-            (Some(plan), Some(_), _) if !path.is_empty() => {
-                format!("plan {}: faster than direct", plan.number)
-            }
-            (Some(_), Some(planned), Some(taken)) if !planned.path.is_empty() => {
-                return (format!("taken back: {}", taken.finding), Some(taken.since_unix_ms));
-            }
-            (Some(plan), Some(_), _) => {
-                format!("plan {}: nothing faster within the budget", plan.number)
-            }
-        };
-        (why, in_effect)
-    }
-
-    /// Returns the time since when a flow has the path of the plan in effect.
-    fn since(&self, flow: &FlowRecord, planned: Option<&PlannedFlow>, now: u64) -> u64 {
-        let rollout = self.state.rollout.since_unix_ms;
-        let known = self.plan.and_then(|plan| plan.paths_since.get(&flow.id)).copied();
-        let is_its_own = |taken: &&TakenPath| planned.is_some_and(|it| it.path == taken.path);
-        let taken = self.state.taken_back.get(&flow.id).into_iter().flat_map(|it| &it.paths);
-        // It came back when it was taken back no more.
-        let ends = taken.filter(is_its_own).map(TakenPath::end_unix_ms).filter(|end| *end <= now);
-        let since = known.unwrap_or(rollout);
-        ends.max().map_or(since, |end| since.max(end))
-    }
+pub(super) fn path_history(controller: &Controller, id: &FlowId) -> Result<PathsOfFlow, Refusal> {
+    let state = controller.state();
+    check_flow(state, id)?;
+    let known = state.path_histories.get(id);
+    let changes = known.map(|known| known.changes.clone()).unwrap_or_default();
+    Ok(PathsOfFlow { schema_version: SCHEMA_VERSION, flow: id.clone(), changes })
 }
 
 pub(super) fn settings(controller: &Controller) -> SettingsView {
@@ -233,6 +198,25 @@ pub(super) fn jumpstart(controller: &Controller, days: u64) -> Jumpstart {
     Jumpstart { schema_version: SCHEMA_VERSION, days, settings, hosts, arms, transfers }
 }
 
+pub(super) fn flow_gain(
+    controller: &Controller,
+    id: &FlowId,
+    days: u64,
+) -> Result<GainOfFlow, Refusal> {
+    let (state, now) = (controller.state(), unix_now());
+    check_flow(state, id)?;
+    let mut relayed = relayed::compared(state, now, days);
+    relayed.retain(|row| row.flow == *id);
+    Ok(GainOfFlow {
+        schema_version: SCHEMA_VERSION,
+        flow: id.clone(),
+        days,
+        control_share: state.settings.control_share,
+        gain: gain::of_flow(state, now, days, id),
+        relayed,
+    })
+}
+
 pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
     let (state, now) = (controller.state(), unix_now());
     Gain {
@@ -242,7 +226,7 @@ pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
         flows: gain::flows(state, now, days),
         relays: gain::relays(state, now, days),
         relayed: relayed::compared(state, now, days),
-        tests: gain::tests(state, now, days),
+        spent: gain::spent(state, now, days),
         billed: billed::of_days(state, now, days),
         spending: gain::spending(state, now),
     }
@@ -270,7 +254,9 @@ pub(super) fn plan(controller: &Controller, number: &str) -> Result<PlanView, Re
     let none = || Refusal::NotFound(format!("there is no plan {number}, or it is kept no longer"));
     let record = state.plans.get(&number).ok_or_else(none)?.clone();
     let is_applied = state.rollout.to == Some(number);
-    Ok(PlanView { schema_version: SCHEMA_VERSION, is_applied, record })
+    let price = |host: &HostId| Some((host.clone(), machine_of_day(state, host)?));
+    let machines_usd_per_day = record.hosts.values().filter_map(price).collect();
+    Ok(PlanView { schema_version: SCHEMA_VERSION, is_applied, machines_usd_per_day, record })
 }
 
 pub(super) fn status(
@@ -357,7 +343,6 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
 
 /// Returns which tenants' budgets of today are spent.
 fn problems_of_tenants(state: &State) -> impl Iterator<Item = StatusProblem> {
-    const DAY_MS: u64 = 86_400_000;
     let day = millis(unix_now()) / DAY_MS;
     let spent = state.tenants.values().filter(move |tenant| tenant.stopped_day == Some(day));
     spent.map(|tenant| StatusProblem {

@@ -136,7 +136,7 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     gain.flows.retain(|row| tenant.had(&row.flow, row.day));
     gain.relayed.retain(|row| tenant.had(&row.flow, row.day));
     gain.relays.clear();
-    gain.tests.clear();
+    gain.spent.clear();
     gain.billed.clear();
     let costs = tenants::costs(controller.state(), now, 1).remove(&tenant.id).unwrap_or_default();
     let planned = state.plan_in_effect().map(|plan| tenants::planned(state, plan, tenant));

@@ -199,7 +199,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 21);
+    assert_eq!(checked, 23);
     let request = serde_json::to_value(flow()).unwrap();
     let put = &document["paths"]["/v1/flows/{id}"]["put"];
     check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);

@@ -51,7 +51,13 @@ fn body(at: &str) -> Value {
 fn reached(method: &str, path: &str) -> Option<&'static [u16]> {
     Some(match (method, path) {
         ("get", "/v1/flows" | "/v1/gain" | "/v1/packets" | "/v1/tenants" | "/v1/access") => &[200],
-        ("get", "/v1/flows/{id}" | "/v1/flows/{id}/usage") => &[404],
+        (
+            "get",
+            "/v1/flows/{id}"
+            | "/v1/flows/{id}/gain"
+            | "/v1/flows/{id}/paths"
+            | "/v1/flows/{id}/usage",
+        ) => &[404],
         ("put", "/v1/flows/{id}" | "/v1/packets/{id}") => &[400, 403],
         ("delete", "/v1/flows/{id}") => &[404, 403],
         _ => return None,

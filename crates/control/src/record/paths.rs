@@ -1,9 +1,30 @@
-//! The paths that were taken back from flows.
+//! The paths that flows had, and those that were taken back from them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tradewind_units::{FlowId, RelayId, SiteId};
+use tradewind_units::{FlowId, HostId, RelayId, SiteId};
 
 use crate::message::SessionTally;
+
+/// The paths that a flow had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathHistory {
+    /// The flow.
+    pub flow: FlowId,
+    /// The newest of its changes of path, oldest first.
+    pub changes: Vec<PathChange>,
+}
+
+/// A change of a flow's path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathChange {
+    /// Time from which on it had the path, in milliseconds since the Unix epoch.
+    pub since_unix_ms: u64,
+    /// The hosts that it passed from then on; none: it went direct.
+    pub path: Vec<HostId>,
+    /// The reason, in one line.
+    pub why: String,
+}
 
 /// The paths that were taken back from a flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
