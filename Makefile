@@ -9,13 +9,16 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release image test-image test-packages test-deploy test-machines bench smoke fuzz fuzz-api clean
+.PHONY: help setup setup-test setup-web setup-test-web setup-docs setup-lint setup-release setup-bench build web test-web test-web-made build-papers demo test test-long test-lab lint docs reference release image test-image test-packages test-deploy test-machines bench smoke fuzz fuzz-api clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: ## install what building and running needs: Debian packages, the Rust toolchain
 	@scripts/setup.sh build
+
+setup-test: setup
+	@scripts/setup.sh test
 
 setup-web:
 	@scripts/setup.sh web
@@ -69,7 +72,7 @@ build-papers: setup ## build `tradewind-papers` (the papers' experiments) and `t
 demo: build ## the overlay's loop on an emulated WAN: measure, plan, deploy, carry, compare
 	$(TRADEWIND) demo $(DEMO_FLAGS)
 
-test: setup ## all tests that need no privileges and assert no times
+test: setup-test ## all tests that need no privileges and assert no times
 	@$(CARGO) run --locked --quiet -p xtask -- test
 	$(CARGO) test --locked --workspace --doc
 	@if [ -n "$${TRADEWIND_RTT_CSV:-}" ]; then \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that, for one purpose: build, web, test-web, docs, lint,
+# Installs what is missing, and only that, for one purpose: build, test, web, test-web, docs, lint,
 # release, image, test-image, test-packages, test-deploy, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
@@ -91,6 +91,25 @@ debian nft nftables
 highs
 rust
 
+# Prometheus and its linter, for the tests of metrics: Debian's, unpacked into the target folder, where
+# no service of it starts. Those tests are skipped where it cannot be had.
+metrics_tools() {
+  command -v prometheus >/dev/null && command -v promtool >/dev/null && return 0
+  local tools=${CARGO_TARGET_DIR:-target}/tools/prometheus folder
+  [ -x "$tools/usr/bin/promtool" ] && return 0
+  say "unpacking Debian's Prometheus into $tools"
+  mkdir -p "$tools"
+  folder=$(mktemp -d)
+  # Whoever fetches may be a user of apt's own.
+  chmod 755 "$folder"
+  ( cd "$folder"
+    apt-get download -qq prometheus || { as_root apt-get update -qq && apt-get download -qq prometheus; }
+    dpkg-deb -x prometheus_*.deb unpacked ) >/dev/null 2>&1 &&
+    cp -R "$folder/unpacked/usr" "$tools/" && "$tools/usr/bin/promtool" --version >/dev/null 2>&1 ||
+    { rm -rf "$tools"; say "Prometheus cannot be had: the tests with it are skipped"; }
+  rm -rf "$folder"
+}
+
 # The dashboard's tools are npm packages, which `npm ci` fetches.
 node() {
   debian node nodejs
@@ -106,6 +125,7 @@ newer_node() {
 
 case $purpose in
   build) ;;
+  test) metrics_tools ;;
   web) node ;;
   test-web)
     node
@@ -145,5 +165,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, web, test-web, docs, lint, release, image, test-image, test-packages, test-deploy, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, test, web, test-web, docs, lint, release, image, test-image, test-packages, test-deploy, bench or fuzz"; exit 2 ;;
 esac
