@@ -1,4 +1,5 @@
-//! The rules for every Rust file of the repository, and the columns of its Markdown files.
+//! The rules for every Rust file of the repository, and the columns and tables of its Markdown
+//! files.
 
 use crate::Violation;
 use crate::lexer::split;
@@ -54,7 +55,26 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
 
 /// Checks the Markdown file `file` (relative to the repository) with content `text`.
 pub(crate) fn check_markdown(file: &str, text: &str) -> Vec<Violation> {
-    long_lines(file, &outside_code(text).join("\n"))
+    let mut violations = long_lines(file, &outside_code(text).join("\n"));
+    violations.extend(rows_without_heading(file, text));
+    violations
+}
+
+/// Returns the first rows of what is meant as a table and is none: there is no heading with a rule
+/// under it, as after a blank line within a table.
+fn rows_without_heading(file: &str, text: &str) -> Vec<Violation> {
+    let is_rule =
+        |line: &str| line.trim().starts_with('|') && line.chars().all(|c| "|-: ".contains(c));
+    let lines = outside_code(text);
+    let is_row = |line: Option<&&str>| {
+        line.is_some_and(|line| line.trim().starts_with('|') && line.trim().ends_with('|'))
+    };
+    let firsts = (0..lines.len()).filter(|at| {
+        is_row(lines.get(*at)) && !at.checked_sub(1).is_some_and(|before| is_row(lines.get(before)))
+    });
+    let wrong = firsts.filter(|at| !lines.get(at + 1).is_some_and(|next| is_rule(next)));
+    let what = "a table's row without a heading: take out the blank line before it".to_owned();
+    wrong.map(|at| Violation { file: file.to_owned(), line: at + 1, what: what.clone() }).collect()
 }
 
 /// Returns the lines of a Markdown text; those of fenced and indented code are empty.
@@ -166,9 +186,20 @@ mod tests {
         let long = "x".repeat(MAX_COLUMNS + 1);
         let found = check_lines("a.rs", &format!("//! x\n// {long}\n/// | {long} |\n"));
         assert_eq!(found, ["a.rs:2: more than 100 columns: break the line"]);
-        let text = format!("{long}\n```\n{long}\n```\n| {long} |\n{long}\n    {long}\n");
+        let text = format!("{long}\n```\n{long}\n```\n| {long} |\n|---|\n{long}\n    {long}\n");
         let found = check_markdown("a.md", &text);
-        assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [1, 6]);
+        assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [1, 7]);
+    }
+
+    #[test]
+    fn rows_without_a_heading_are_no_table() {
+        let lines_of = |text: &str| {
+            check_markdown("a.md", text).iter().map(|found| found.line).collect::<Vec<_>>()
+        };
+        assert_eq!(lines_of("| a | b |\n|---|:-:|\n| 1 | 2 |\n\n| 3 | 4 |\n| 5 | 6 |\n"), [5]);
+        assert_eq!(lines_of("| a |\n|---|\n| 1 |\n\ntext\n\n| b |\n|:--|\n| 2 |\n"), [0; 0]);
+        assert_eq!(lines_of("- a logarithm\n  |ln x|, no row\n"), [0; 0]);
+        assert_eq!(lines_of("```\n| no table |\n```\n- x\n  | a |\n  |---|\n"), [0; 0]);
     }
 
     #[test]
