@@ -98,6 +98,11 @@ impl Running {
         answer.invite.parse().unwrap()
     }
 
+    /// Returns the number of entries of the audit log.
+    fn audited(&self) -> usize {
+        self.client().get::<Audit>("/v1/audit").unwrap().entries.len()
+    }
+
     /// Sends an HTTP request as it stands, and returns the status line and the body.
     fn raw(&self, request: &str) -> (String, String) {
         let mut stream = std::net::TcpStream::connect(self.api).unwrap();

@@ -6,7 +6,7 @@
 //! idle ones delay nobody. There is no authentication: addresses other than loopback need an
 //! explicit setting, and a request is answered only if its host is an address, `localhost` or a
 //! configured name, so that no page of a foreign site reads these pages under its own name (DNS
-//! rebinding).
+//! rebinding); one that a browser sends for another site's page (with its `Origin`) is refused.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -200,6 +200,10 @@ fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
         let message = "answers under an address, localhost or a name in `metrics_hosts`\n";
         return text(StatusCode::MISDIRECTED_REQUEST, message.to_owned());
     }
+    if !is_of_own_page(request.headers()) {
+        let message = "requests of other sites' pages (`Origin`) are refused\n";
+        return text(StatusCode::FORBIDDEN, message.to_owned());
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -218,10 +222,22 @@ fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
 fn is_asked_for<B>(request: &Request<B>, hosts: &[String]) -> bool {
     let target = request.uri().authority().map(Authority::host);
     let mut named = request.headers().get_all(HOST).iter();
+    // A name before `@` is no host, but what a careless reader would take for one.
     named.all(|value| {
         let authority = Authority::try_from(value.as_bytes());
-        authority.is_ok_and(|authority| is_own_name(authority.host(), hosts))
+        !value.as_bytes().contains(&b'@')
+            && authority.is_ok_and(|authority| is_own_name(authority.host(), hosts))
     }) && target.is_none_or(|host| is_own_name(host, hosts))
+}
+
+/// Returns whether a request names no origin, or that of these pages: the host that it names
+/// itself.
+fn is_of_own_page(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return true };
+    let page = origin.as_bytes().strip_prefix(b"http://");
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    origins.next().is_none() && page.is_some() && page == host
 }
 
 /// Returns whether `host` is an address, `localhost`, or one of `hosts`.

@@ -69,6 +69,31 @@ fn other_paths_methods_and_garbage_are_refused() {
 }
 
 #[test]
+fn pages_of_other_sites_get_nothing() {
+    let (server, _) = start(Health::new());
+    let address = server.local_addr();
+    let ask = |headers: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
+        exchange(address, request.as_bytes())
+    };
+    let own = format!("Host: {address}\r\n");
+    assert!(ask(&format!("{own}Origin: http://{address}\r\n")).starts_with("HTTP/1.1 200"));
+    for origin in ["http://evil.example", "https://127.0.0.1", "http://127.0.0.1:1", "null", ""] {
+        let answer = ask(&format!("{own}Origin: {origin}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 403"), "{origin}: {answer}");
+        assert!(!answer.contains("tradewind_"), "{answer}");
+    }
+    let twice = format!("{own}Origin: http://{address}\r\nOrigin: http://{address}\r\n");
+    assert!(ask(&twice).starts_with("HTTP/1.1 403"));
+    // A name before `@` would be no host, and none who asks in order sends one.
+    for host in ["evil.example@127.0.0.1", "evil.example:1@127.0.0.1:9464", "@localhost"] {
+        let answer = ask(&format!("Host: {host}\r\n"));
+        let status = &answer[..answer.len().min(12)];
+        assert!(["HTTP/1.1 421", "HTTP/1.1 400"].contains(&status), "{host}: {answer}");
+    }
+}
+
+#[test]
 fn endless_head_is_cut_off() {
     let (server, _) = start(Health::new());
     let mut request = b"GET /metrics HTTP/1.1\r\n".to_vec();

@@ -81,7 +81,8 @@ pub(super) async fn check_token(
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
     };
     let may_write = rights.may_write;
-    let only_asks = request.method() == Method::GET || request.uri().path() == WHAT_IF;
+    let only_asks =
+        [Method::GET, Method::HEAD].contains(request.method()) || request.uri().path() == WHAT_IF;
     if !may_write && !only_asks {
         let error = "this token only reads; the one in admin.toml may change things";
         return Err(Problem::new(StatusCode::FORBIDDEN, error));
@@ -131,6 +132,10 @@ fn is_of_own_page(headers: &HeaderMap) -> bool {
 fn is_addressed(headers: &HeaderMap, target: Option<&Authority>) -> bool {
     let named: Vec<_> = headers.get_all(HOST).iter().collect();
     let [host] = named[..] else { return false };
+    // A name before `@` is no host, but what a careless reader would take for one.
+    if host.as_bytes().contains(&b'@') {
+        return false;
+    }
     let host = Authority::try_from(host.as_bytes());
     host.is_ok_and(|host| is_own(host.host())) && target.is_none_or(|host| is_own(host.host()))
 }

@@ -21,7 +21,15 @@ fn foreign_requests_are_refused() {
         assert_eq!(ask(&format!("Host: {host}\r\n{bearer}")), "HTTP/1.1 200 OK", "{host}");
     }
     let forbidden = "HTTP/1.1 403 Forbidden";
-    for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example@127.0.0.1",
+        "evil.example:80@localhost:7441",
+        "@127.0.0.1",
+        "",
+    ] {
         let status = ask(&format!("Host: {host}\r\n{bearer}"));
         assert!(status == forbidden || status.contains("400"), "{host}: {status}");
     }
@@ -90,4 +98,38 @@ fn token_learns_its_rights() {
     let may_write = |client: Client| client.get::<AccessView>("/v1/access").unwrap().may_write;
     assert!(may_write(running.client()));
     assert!(!may_write(running.client_of(running.folder.reader().unwrap())));
+}
+
+#[test]
+fn readers_token_changes_nothing_at_any_route() {
+    let place = TestFolder::new("reads");
+    let running = Running::new(&place);
+    let reader = running.folder.reader().unwrap().token;
+    let ask = |method: &str, path: &str| {
+        let length = if ["GET", "HEAD"].contains(&method) { "" } else { "Content-Length: 2\r\n" };
+        let body = if length.is_empty() { "" } else { "{}" };
+        let (status, _) = running.raw(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{length}\
+             Content-Type: application/json\r\nAuthorization: Bearer {}\r\n\r\n{body}",
+            reader.secret()
+        ));
+        status
+    };
+    let document = crate::openapi();
+    let before = running.audited();
+    let mut tried = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let filled = path.replace(['{', '}'], "");
+        for method in methods.as_object().unwrap().keys().map(|name| name.to_uppercase()) {
+            if method == "GET" || path == "/v1/what-if" {
+                continue;
+            }
+            assert_eq!(ask(&method, &filled), "HTTP/1.1 403 Forbidden", "{method} {path}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 15, "{tried}");
+    assert_eq!(running.audited(), before);
+    assert_eq!(ask("GET", "/v1/status"), "HTTP/1.1 200 OK");
+    assert_eq!(ask("HEAD", "/v1/status"), "HTTP/1.1 200 OK");
 }
