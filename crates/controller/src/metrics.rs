@@ -16,6 +16,19 @@ use tradewind_telemetry::client::registry::Unit;
 
 use crate::engine::{Engine, millis};
 use crate::host_state::host_state;
+use crate::view::HostState;
+
+/// The states of hosts, each of which has a figure, also if no host is in it.
+const STATES: [HostState; 8] = [
+    HostState::Well,
+    HostState::Awaited,
+    HostState::Behind,
+    HostState::Refuses,
+    HostState::Failing,
+    HostState::Away,
+    HostState::Drained,
+    HostState::Revoked,
+];
 
 /// The counters; clones are the same ones.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +99,8 @@ impl Collector for OfState {
         let (now, links) = (unix_now(), self.0.links());
         let (hosts, flows, step, spent, budget, probed) = self.0.read_now(|controller| {
             let state = controller.state();
-            let mut hosts: BTreeMap<&'static str, u64> = BTreeMap::new();
+            let mut hosts: BTreeMap<&'static str, u64> =
+                STATES.iter().map(|state| (state.as_str(), 0)).collect();
             for host in state.hosts.values() {
                 *hosts.entry(host_state(state, links, host, millis(now)).as_str()).or_default() +=
                     1;

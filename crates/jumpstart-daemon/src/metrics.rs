@@ -8,10 +8,15 @@ use tradewind_telemetry::Registry;
 use tradewind_telemetry::client::metrics::counter::Counter;
 use tradewind_telemetry::client::metrics::family::Family;
 use tradewind_telemetry::client::metrics::gauge::Gauge;
+use tradewind_telemetry::client::registry::Unit;
 
 use crate::actuate::Outcome;
 
 type Labels = Vec<(&'static str, &'static str)>;
+
+/// What becomes of changes, and what the program in the kernel reports.
+const OUTCOMES: [&str; 6] = ["done", "unneeded", "foreign", "unreachable", "shown", "failed"];
+const EVENTS: [&str; 5] = ["jumped", "control", "first_flight_lost", "lost_events", "unremembered"];
 
 /// The counters and gauges.
 #[derive(Debug, Clone, Default)]
@@ -27,11 +32,29 @@ pub(crate) struct Metrics {
     connections: Family<Labels, Counter>,
     acked: Family<Labels, Counter>,
     retransmitted: Family<Labels, Counter>,
-    busy_ms: Family<Labels, Counter>,
+    busy: Family<Labels, Counter<f64, AtomicU64>>,
 }
 
 impl Metrics {
+    /// Registers them, with a series for each value that a label can have: a rate begins at 0.
     pub(crate) fn register(&self, registry: &Registry) {
+        for arm in [Arm::Jumped, Arm::Control, Arm::Unlearned, Arm::Earlier] {
+            let labels = vec![("arm", name(arm))];
+            for family in [&self.connections, &self.acked, &self.retransmitted] {
+                let _zero = family.get_or_create(&labels);
+            }
+            let _zero = self.busy.get_or_create(&labels);
+        }
+        for outcome in OUTCOMES {
+            let _zero = self.outcomes.get_or_create(&vec![("outcome", outcome)]);
+        }
+        for event in EVENTS {
+            let _zero = self.events.get_or_create(&vec![("what", event)]);
+        }
+        self.register_all(registry);
+    }
+
+    fn register_all(&self, registry: &Registry) {
         registry.register(|all| {
             let all = all.sub_registry_with_prefix("jumpstart");
             all.register("rounds", "Looks at the table of connections", self.rounds.clone());
@@ -54,7 +77,7 @@ impl Metrics {
             let help = "Segments sent again on ended connections, by how they began";
             all.register("retransmitted_segments", help, self.retransmitted.clone());
             let help = "Time with something to send on ended connections, by how they began";
-            all.register("busy_milliseconds", help, self.busy_ms.clone());
+            all.register_with_unit("busy", help, Unit::Seconds, self.busy.clone());
         });
     }
 
@@ -87,12 +110,13 @@ impl Metrics {
         for (arm, totals) in learner.arms() {
             let labels: Labels = vec![("arm", name(*arm))];
             let Totals { connections, acked, retransmitted_segments, busy, sizes: _ } = *totals;
-            let busy_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
+            let counted = self.busy.get_or_create(&labels);
+            counted.inc_by((busy.as_secs_f64() - counted.get()).max(0.0));
+            drop(counted);
             for (family, total) in [
                 (&self.connections, connections),
                 (&self.acked, acked.as_u64()),
                 (&self.retransmitted, retransmitted_segments),
-                (&self.busy_ms, busy_ms),
             ] {
                 catch_up(family, &labels, total);
             }
@@ -169,15 +193,17 @@ mod tests {
             "off 0",
             "changes_total{outcome=\"done\"} 1",
             "changes_total{outcome=\"failed\"} 1",
+            "changes_total{outcome=\"foreign\"} 0",
             "starts_total{what=\"jumped\"} 1",
             "starts_total{what=\"first_flight_lost\"} 1",
             "starts_total{what=\"lost_events\"} 5",
             "starts_total{what=\"unremembered\"} 7",
             "connections_total{arm=\"jumped\"} 1",
             "connections_total{arm=\"control\"} 1",
+            "connections_total{arm=\"earlier\"} 0",
             "acked_bytes_total{arm=\"jumped\"} 9000",
             "retransmitted_segments_total{arm=\"jumped\"} 3",
-            "busy_milliseconds_total{arm=\"jumped\"} 250",
+            "busy_seconds_total{arm=\"jumped\"} 0.25",
         ] {
             let line = format!("\ntradewind_jumpstart_{series}");
             assert!(text.contains(&line), "{series} in {text}");
