@@ -59,6 +59,8 @@ pub struct Options {
     pub stop_processes: bool,
     /// Time before a relay starts, as if its machine were set up first: for trials.
     pub relay_setup: Duration,
+    /// The file to which the access logs of the processes are appended, if the owner wants them.
+    pub access_log: Option<PathBuf>,
 }
 
 /// Runs the agent in `home`, which the caller has locked, until SIGTERM or SIGINT. Calls `ready`
@@ -82,7 +84,10 @@ pub async fn run(
     let supervisor = Supervisor::new(home.clone(), options.program.clone())?;
     let supervisor = supervisor.with_relay_setup(options.relay_setup);
     let (results, mut measured) = mpsc::unbounded_channel();
-    let sources = Sources::start(results)?;
+    let mut sources = Sources::start(results)?;
+    if let Some(file) = &options.access_log {
+        sources.sessions.copy_to(file)?;
+    }
     let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);
     agent.take_last_document().await;
 

@@ -23,8 +23,11 @@ use tradewind_control::message::{
 };
 use tradewind_control::packet_flow::PacketTally;
 use tradewind_grant::{Destination, PublicIdentity};
+use tradewind_net::log_file;
 use tradewind_net::privileges::{Account, DEFAULT_USER, is_root};
 use tradewind_stream::clock::unix_now;
+use tradewind_telemetry::LineQueue;
+use tradewind_telemetry::output::LineFile;
 use tradewind_units::{Bytes, FlowId, RelayId};
 
 use self::learned::Learned;
@@ -46,6 +49,10 @@ const HOUR_MS: u64 = 3_600_000;
 const MAX_RELAYS: usize = 16;
 /// Longest line. Chosen: several times the longest that a gateway writes.
 const MAX_LINE: usize = 16 * 1024;
+/// Most bytes of lines that wait for the owner's file. Chosen: as at an access log.
+const MAX_WAITING_BYTES: usize = 4 << 20;
+/// Longest wait for that file at the end. Chosen.
+const FLUSH_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
 /// Least completion time, as a logarithm of zero is none.
 const MIN_SECONDS: f64 = 1e-6;
 
@@ -334,6 +341,8 @@ pub struct Sessions {
     /// Ends the task that reads the socket.
     reader: Option<AbortHandle>,
     has_told_foreign: bool,
+    /// The owner's file, to which all lines are appended.
+    copy: Option<LineQueue>,
 }
 
 impl Sessions {
@@ -341,7 +350,19 @@ impl Sessions {
     #[must_use]
     pub fn new(run: u64) -> Self {
         let tallies = Arc::new(Mutex::new(Tallies::new(run)));
-        Self { tallies, sender: None, reader: None, has_told_foreign: false }
+        Self { tallies, sender: None, reader: None, has_told_foreign: false, copy: None }
+    }
+
+    /// Appends the lines of all sockets from now on to `file` as well, which another program may
+    /// move away.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn copy_to(&mut self, file: &Path) -> Result<(), AgentError> {
+        let opened = LineFile::open(file, log_file::open_append, None);
+        let queue = opened.and_then(|it| LineQueue::start("access", MAX_WAITING_BYTES, it));
+        self.copy = Some(queue.map_err(|error| AgentError::file(file, error))?);
+        Ok(())
     }
 
     /// Notes whether a process of a document tells its sessions.
@@ -362,7 +383,7 @@ impl Sessions {
         let path = data.join(SESSIONS_SOCKET);
         let bound = place(&path, sender, |path| UnixDatagram::bind(path));
         let socket = bound.map_err(|error| AgentError::file(&path, error))?;
-        let reader = tokio::spawn(read(socket, Arc::clone(&self.tallies)));
+        let reader = tokio::spawn(read(socket, Arc::clone(&self.tallies), self.copy.clone()));
         self.reader = Some(reader.abort_handle());
         Ok(())
     }
@@ -411,6 +432,9 @@ impl Sessions {
 impl Drop for Sessions {
     fn drop(&mut self) {
         self.reader.iter().for_each(AbortHandle::abort);
+        if let Some(copy) = &self.copy {
+            let _all_written = copy.flush(FLUSH_LIMIT);
+        }
     }
 }
 
@@ -477,14 +501,18 @@ pub(crate) fn place<S>(
     Ok(socket)
 }
 
-/// Reads lines until it is aborted, or fails.
-async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>) {
+/// Reads lines until it is aborted, or fails; each goes to `copy` as well.
+async fn read(socket: UnixDatagram, tallies: Arc<Mutex<Tallies>>, copy: Option<LineQueue>) {
     let mut line = vec![0; MAX_LINE];
     loop {
         match socket.recv(&mut line).await {
             Ok(length) => {
                 let now = unix_now().as_nanos() / 1_000_000;
                 lock(&tallies).add(&line[..length], now);
+                if let Some(copy) = &copy {
+                    // What found no room is marked by a line of its own.
+                    let _has_room = copy.put(&line[..length]);
+                }
             }
             Err(error) => return tracing::error!("{SESSIONS_SOCKET}: {error}"),
         }
@@ -764,6 +792,35 @@ mod tests {
         assert_eq!(new.recv(&mut line).await.unwrap(), 4);
         assert!(old.try_recv(&mut line).is_err());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no leftovers");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn lines_go_to_the_owners_file_as_well() {
+        let name = format!("tradewind-sessions-copy-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _none = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let mut sessions = Sessions::new(7);
+        let refused = sessions.copy_to(&folder.join("none/access.log")).unwrap_err().to_string();
+        assert!(refused.contains("none/access.log: "), "{refused}");
+        let file = folder.join("access.log");
+        sessions.copy_to(&file).unwrap();
+        sessions.sender = Some("nobody".to_owned());
+        sessions.listen(&folder).unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        let (one, other) = (line(serde_json::json!({})), b"{\"kind\":\"other\"}".to_vec());
+        for line in [&one, &other] {
+            sender.send_to(line, folder.join(SESSIONS_SOCKET)).await.unwrap();
+        }
+        let expected = [&one[..], b"\n", &other[..], b"\n"].concat();
+        let begun = std::time::Instant::now();
+        while fs::read(&file).unwrap() != expected {
+            assert!(begun.elapsed().as_secs() < 60, "{:?}", fs::read_to_string(&file));
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(sessions.batch().unwrap().tallies.len(), 1, "it is tallied all the same");
+        drop(sessions);
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -19,6 +19,10 @@ use crate::relay::{Log, start_log};
 /// The folder of an agent that is given none.
 const DEFAULT_DIR: &str = "/var/lib/tradewind/agent";
 
+/// The environment variable by which the host's owner has the access logs of the processes appended
+/// to a file.
+const ACCESS_LOG: &str = "TRADEWIND_ACCESS_LOG";
+
 #[derive(clap::Subcommand)]
 pub(crate) enum AgentCommand {
     /// Join a controller by its invite, and run the agent
@@ -152,7 +156,9 @@ fn run_agent(args: &RunArgs) -> Outcome {
     // By its path, so that a replaced file is what is started.
     let program = Program::of_this_process().context("this program's path")?.path().to_owned();
     let RunArgs { stop_processes, relay_setup, .. } = *args;
-    let options = Options { program, stop_processes, relay_setup };
+    let access_log = std::env::var_os(ACCESS_LOG).filter(|file| !file.is_empty());
+    let access_log = access_log.map(PathBuf::from);
+    let options = Options { program, stop_processes, relay_setup, access_log };
     runtime()?.block_on(tradewind_agent::run(&home, &options, announce))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -273,11 +273,18 @@ impl Host {
         join.wait_with_output().unwrap()
     }
 
-    /// Starts the agent.
+    /// Returns what its owner's access log holds.
+    pub(crate) fn access_log(&self) -> String {
+        fs::read_to_string(self.dir.join("access.log")).unwrap_or_default()
+    }
+
+    /// Starts the agent, which also writes the access logs of its processes to a file.
     pub(crate) fn run(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let out = fs::File::create(self.dir.join("out")).unwrap();
-        let agent = self.command(&["run"]).stdout(out).stderr(log).spawn().unwrap();
+        let mut agent = self.command(&["run"]);
+        agent.env("TRADEWIND_ACCESS_LOG", self.dir.join("access.log"));
+        let agent = agent.stdout(out).stderr(log).spawn().unwrap();
         self.agent = Some(agent);
     }
 

@@ -246,6 +246,11 @@ fn sessions_are_tallied_and_each_counts_once() {
     until("all three", || (sessions_in(&mut batches, &controller) == 3).then_some(()));
     controller.report("nothing left", |r| r.sessions.is_none());
     assert_eq!(sessions_in(&mut batches, &controller), 3);
+    until("the owner's lines", || (host.access_log().lines().count() == 3).then_some(()));
+    for line in host.access_log().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["flow"], &line["bytes_up"]), (&"orders".into(), &100.into()), "{line}");
+    }
 
     // A gateway that outlives its agent finds the next one's socket; sessions meanwhile are lost.
     host.kill();
