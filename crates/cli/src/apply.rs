@@ -4,6 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use tradewind_controller::ClientError;
 use tradewind_controller::view::PlanView;
 
 use crate::controller::access::ControllerArgs;
@@ -24,7 +25,13 @@ pub(crate) struct ApplyArgs {
 pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     let client = args.controller.client()?;
     let asked = args.number.map_or_else(|| "newest".to_owned(), |number| number.to_string());
-    let plan: PlanView = client.get(&format!("/v1/plans/{asked}"))?;
+    let plan: PlanView = match client.get(&format!("/v1/plans/{asked}")) {
+        // Nothing was named that is not there: there is no plan yet.
+        Err(ClientError::Refused { status: 404, error }) if args.number.is_none() => {
+            anyhow::bail!(error)
+        }
+        answer => answer?,
+    };
     suggested::show(&plan)?;
     if plan.is_applied {
         return Ok(ExitCode::SUCCESS);

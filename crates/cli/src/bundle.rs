@@ -25,7 +25,7 @@ use crate::netcheck::page;
 use crate::output::{self, BadFile, Outcome};
 
 /// Answers of the API, each with its file.
-const ANSWERS: [(&str, &str); 9] = [
+const ANSWERS: [(&str, &str); 12] = [
     ("status.json", "/v1/status"),
     ("settings.json", "/v1/settings"),
     ("hosts.json", "/v1/hosts"),
@@ -34,6 +34,9 @@ const ANSWERS: [(&str, &str); 9] = [
     ("gain.json", "/v1/gain?days=31"),
     ("jumpstart.json", "/v1/jumpstart?days=31"),
     ("measurements.json", "/v1/measurements"),
+    ("packets.json", "/v1/packets"),
+    ("learned.json", "/v1/learned"),
+    ("tenants.json", "/v1/tenants"),
     ("audit.json", "/v1/audit"),
 ];
 
@@ -51,20 +54,42 @@ const SYSCTLS: [&str; 10] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// Beginnings of the text forms of secrets.
-const SECRETS: [&str; 5] = ["twtoken_", "twidkey_", "twopkey_", "twgrant_", "twinvite1_"];
+/// Beginnings of the text forms of secrets: ours, and those of places that hold code and messages.
+const SECRETS: [&str; 14] = [
+    "twtoken_",
+    "twidkey_",
+    "twopkey_",
+    "twgrant_",
+    "twinvite1_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+];
 
-/// Words in the names of keys whose values are secrets.
-const SECRET_KEYS: [&str; 8] = [
+/// Ends of the names of keys whose values are secrets.
+const SECRET_KEYS: [&str; 12] = [
     "password",
     "passwd",
+    "passphrase",
     "secret",
     "token",
     "authorization",
+    "credential",
+    "credentials",
     "private_key",
     "api_key",
     "secret_key",
+    "access_key",
 ];
+
+/// Options of commands whose values are a user's name and password.
+const USER_OPTIONS: [&str; 4] = ["-u ", "--user ", "--user=", "--proxy-user "];
 
 /// That which stands in place of a secret.
 const LEFT_OUT: &str = "[secret]";
@@ -89,6 +114,7 @@ pub(crate) fn run(args: &BundleArgs) -> Outcome {
     write(&args.file, &bundle.files)?;
     let count = match missing {
         0 => String::new(),
+        1 => "; 1 part could not be had (missing.txt tells why)".to_owned(),
         missing => format!("; {missing} parts could not be had (missing.txt tells why)"),
     };
     output::note(format_args!("wrote {}{count}", args.file.display()));
@@ -232,20 +258,12 @@ fn secret_at(text: &str, is_in_word: bool) -> Option<(usize, usize)> {
     if is_in_word {
         return None;
     }
-    if let Some(token) = text.strip_prefix("Bearer ") {
-        let length = token.find(is_end).unwrap_or(token.len());
-        return (length > 0).then_some((text.len() - token.len(), length));
-    }
-    if SECRETS.iter().any(|secret| text.starts_with(secret)) {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        return Some((0, text.find(|c| !is_part(c)).unwrap_or(text.len())));
-    }
-    if text.starts_with("$argon2") {
-        return Some((0, text.find(is_end).unwrap_or(text.len())));
+    if let Some(found) = of_known_form(text) {
+        return Some(found);
     }
     // A name such as `proxy_password`, then `=` or `:`, then its value.
     let name = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))?;
-    let key = text[..name].to_ascii_lowercase();
+    let key = text[..name].to_ascii_lowercase().replace('-', "_");
     if !SECRET_KEYS.iter().any(|word| key.ends_with(word)) {
         return None;
     }
@@ -258,6 +276,37 @@ fn secret_at(text: &str, is_in_word: bool) -> Option<(usize, usize)> {
         None => unquoted(value)?,
     };
     (length > 0).then_some((text.len() - value.len(), length))
+}
+
+/// Does the same as [`secret_at`] for secrets that show by themselves what they are.
+fn of_known_form(text: &str) -> Option<(usize, usize)> {
+    /// Length of the word before the token of a request.
+    const BEARER: usize = "Bearer ".len();
+    if text.get(..BEARER).is_some_and(|word| word.eq_ignore_ascii_case("bearer ")) {
+        let token = &text[BEARER..];
+        let length = token.find(is_end).unwrap_or(token.len());
+        return (length > 0).then_some((BEARER, length));
+    }
+    if SECRETS.iter().any(|secret| text.starts_with(secret)) {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        return Some((0, text.find(|c| !is_part(c)).unwrap_or(text.len())));
+    }
+    if text.starts_with("$argon2") {
+        return Some((0, text.find(is_end).unwrap_or(text.len())));
+    }
+    if let Some(label) = text.strip_prefix("-----BEGIN ") {
+        let (label, _) = label.split_once("-----")?;
+        let end = format!("-----END {label}-----");
+        // One that is cut off has no end.
+        let length = text.find(&end).map_or(text.len(), |at| at + end.len());
+        return label.ends_with("PRIVATE KEY").then_some((0, length));
+    }
+    let value = USER_OPTIONS.iter().find_map(|option| text.strip_prefix(option))?;
+    let value = value.trim_start_matches([' ', '"', '\'', '\\']);
+    let word = &value[..value.find(is_end).unwrap_or(value.len())];
+    let (_, password) = word.split_once(':')?;
+    (!password.is_empty())
+        .then_some((text.len() - value.len() + word.len() - password.len(), password.len()))
 }
 
 /// Returns the length of a value up to the quote that ends it; without one, up to the line's end.
@@ -279,8 +328,11 @@ fn unquoted(value: &str) -> Option<usize> {
     let is_json =
         matches!(word, "" | "null" | "true" | "false" | "{") || word.parse::<f64>().is_ok();
     // A quote ends the text that it stands in.
-    let line = &value[..value.find(['\n', '\r', '"', '\\']).unwrap_or(value.len())];
-    (!is_json).then_some(line.trim_end().len())
+    let line = value[..value.find(['\n', '\r', '"', '\\']).unwrap_or(value.len())].trim_end();
+    // Or it begins the value of another key, which may be a secret.
+    let name = line.trim_end_matches(['=', ':', ' ']);
+    let line = if name.len() == line.len() { line } else { &line[..name.rfind(' ').unwrap_or(0)] };
+    (!is_json).then_some(line.trim_end().len().max(word.len()))
 }
 
 fn is_end(c: char) -> bool {
@@ -308,6 +360,15 @@ mod tests {
             ("hash $argon2id$v=19$m=1$abc$def end", "hash [secret] end"),
             ("proxy http://me:pw@host:1/x", "proxy http://[secret]@host:1/x"),
             ("twtoken_1twtoken_2", "[secret]"),
+            ("-H \"authorization: bearer abc\" x", "-H \"authorization: [secret]\" x"),
+            ("token: a; secret = \"b\", c", "token: [secret] secret = \"[secret]\", c"),
+            ("BEARER abc", "BEARER [secret]"),
+            ("api-key: abc", "api-key: [secret]"),
+            ("{\"aws_secret_access_key\": \"a/b+c\"}", "{\"aws_secret_access_key\": \"[secret]\"}"),
+            ("curl -u \"me:a b\" x", "curl -u \"me:[secret] b\" x"),
+            ("curl --proxy-user me:ab x", "curl --proxy-user me:[secret] x"),
+            ("-----BEGIN PRIVATE KEY-----\\nMII\\n", "[secret]"),
+            ("github_pat_1A, xoxb-1-2", "[secret], [secret]"),
         ] {
             assert_eq!(without_secrets(text), expected);
         }
@@ -319,6 +380,8 @@ mod tests {
             "twid_abc twop_def: public identities stay",
             "{\"tokens\": 5, \"secretary\": \"x\", \"a\": \"https://host/path@2\"}",
             "{\"token\": null, \"secret\": 5}",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----",
+            "sort -u file; docker run -u me image",
             "the password of the day; no token is shown\n  -> `tradewind password`",
         ] {
             assert_eq!(without_secrets(text), text);

@@ -22,7 +22,7 @@ pub(crate) struct CostArgs {
     command: Option<CostCommand>,
     /// Number of days to show, today included
     #[arg(long, value_name = "N", default_value = "1")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=31))]
     days: u64,
     /// Share the money in another way than by relay and flow
     #[arg(long, value_enum)]

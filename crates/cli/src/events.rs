@@ -1,7 +1,7 @@
 //! `tradewind events`: the audit log of an overlay, and what happens there now.
 
 use std::process::ExitCode;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 
 use serde::Serialize;
 use serde_json::json;
@@ -10,6 +10,8 @@ use tradewind_controller::changes::Kind;
 use tradewind_controller::view::{Audit, Change, SCHEMA_VERSION};
 use tradewind_controller::{Client, ClientError};
 use tradewind_grant::date::Date;
+use tradewind_net::NetError;
+use tradewind_net::epoll::Epoll;
 use tradewind_stream::clock::unix_now;
 use tradewind_units::Duration;
 
@@ -61,6 +63,7 @@ fn time(unix_ms: u64) -> String {
 
 /// Tells of events until the reader of standard output has enough, or the controller refuses.
 fn follow(controller: &ControllerArgs, form: TableFormat) -> Outcome {
+    end_with_reader()?;
     let mut told = Told { form, newest: None };
     let mut is_away = false;
     loop {
@@ -87,6 +90,27 @@ fn follow(controller: &ControllerArgs, form: TableFormat) -> Outcome {
         }
         sleep(PAUSE);
     }
+}
+
+/// Has the process end in order as soon as nobody reads standard output any more: on a quiet
+/// overlay nothing is written by which that would show. What has no end, as a file, is not watched.
+fn end_with_reader() -> anyhow::Result<()> {
+    let mut ends = Epoll::new()?;
+    if ends.watch_end(&std::io::stdout(), 0).is_err() {
+        return Ok(());
+    }
+    let wait = move || {
+        let is_over = |ends: &mut Epoll| Ok::<_, NetError>(ends.wait(None)?.next().is_some());
+        // A signal that is handled elsewhere interrupts the wait.
+        while let Ok(is_over) = is_over(&mut ends) {
+            if is_over {
+                tradewind_telemetry::flush_logs();
+                std::process::exit(0);
+            }
+        }
+    };
+    thread::Builder::new().name("reader".to_owned()).spawn(wait)?;
+    Ok(())
 }
 
 /// That which has been told so far.

@@ -1,8 +1,8 @@
 //! The binary `tradewind`: commands, tables, progress and JSON only.
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage or a bad file (problem, configuration, key), 3 a check failed, an overlay has a problem,
-//! or a lab run was invalid (the demo's with `--strict` alone).
+//! usage, something named that is not there, or a bad file (problem, configuration, key), 3 a check
+//! failed, an overlay has a problem, or a lab run was invalid (the demo's with `--strict` alone).
 
 mod agent;
 mod apply;
@@ -61,10 +61,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, no plan, or no controller answers, 2 wrong usage \
-     or a bad file (problem, configuration, key; not what the host lacks, as a free port), 3 an \
-     experiment on the lab was invalid (the demo only with --strict), doctor misses something \
-     needed, or status shows a problem."
+    after_help = "Exit codes: 0 done, 1 failed, no plan, or no controller answers, 2 wrong usage, \
+     something named that is not there, or a bad file (problem, configuration, key; not what the \
+     host lacks, as a free port), 3 an experiment on the lab was invalid (the demo only with \
+     --strict), doctor misses something needed, or status shows a problem."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -194,8 +194,9 @@ enum Command {
     /// Pack what helps to find a fault into an archive, without secrets
     ///
     /// Versions, facts of this kernel, and answers of the controller: its state, hosts, flows,
-    /// newest plan, gain, measurements, audit log and metrics, and the known keys of its
-    /// configuration. Works without a controller too, with what is there.
+    /// packets, newest plan, gain, measurements, learned destinations, tenants, audit log and
+    /// metrics, and the known keys of its configuration. Works without a controller too, with what
+    /// is there.
     Bundle(bundle::BundleArgs),
     /// Show why a flow takes its path, and what the others would have cost and gained
     ///

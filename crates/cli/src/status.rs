@@ -1,7 +1,7 @@
 //! `tradewind status`: whether all is well with an overlay, and if not, what to do.
 
 use tradewind_control::record::Step;
-use tradewind_controller::view::Status;
+use tradewind_controller::view::{Status, StatusProblem};
 use tradewind_stream::clock::unix_now;
 
 use crate::budget::sentence;
@@ -26,6 +26,9 @@ pub(crate) fn run(args: &StatusArgs) -> Outcome {
     Ok(if is_well { std::process::ExitCode::SUCCESS } else { CHECK_FAILED.into() })
 }
 
+/// Most remedies that are shown. Chosen: with the summary they fit a screen of 24 lines.
+const MAX_REMEDIES: usize = 5;
+
 fn show(status: &Status) -> anyhow::Result<()> {
     match status.problems.len() {
         0 if status.hosts_well < status.hosts => {
@@ -36,11 +39,8 @@ fn show(status: &Status) -> anyhow::Result<()> {
             output::line(format_args!("no problem so far; {count} not reported yet, or changes"))?;
         }
         0 => output::line("all is well")?,
-        1 => output::line("1 problem:")?,
-        count => output::line(format_args!("{count} problems:"))?,
-    }
-    for problem in &status.problems {
-        output::line(format_args!("  {}\n    -> {}", problem.what, problem.remedy))?;
+        1 => output::line("1 problem")?,
+        count => output::line(format_args!("{count} problems"))?,
     }
     output::line(format_args!("hosts: {} of {} well", status.hosts_well, status.hosts))?;
     output::line(format_args!(
@@ -48,7 +48,42 @@ fn show(status: &Status) -> anyhow::Result<()> {
         status.flows, status.flows_over_relays
     ))?;
     output::line(sentence(&status.settings))?;
-    output::line(plan(status))
+    output::line(plan(status))?;
+    problems(&status.problems).into_iter().try_for_each(output::line)
+}
+
+/// Returns the problems in a few lines: those with the same remedy together, and of many the first.
+fn problems(problems: &[StatusProblem]) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for StatusProblem { what, remedy } in problems {
+        match groups.iter_mut().find(|(of_group, _)| of_group == remedy) {
+            Some((_, whats)) => whats.push(what),
+            None => groups.push((remedy, vec![what])),
+        }
+    }
+    let mut lines = Vec::new();
+    let (mut shown, mut is_all) = (0, true);
+    for (remedy, whats) in groups.iter().take(MAX_REMEDIES) {
+        shown += whats.len();
+        match whats[..] {
+            [first, second] => lines.extend([format!("- {first}"), format!("- {second}")]),
+            [first] => lines.push(format!("- {first}")),
+            _ => {
+                is_all = false;
+                let more = whats.len() - 1;
+                lines.extend([format!("- {}", whats[0]), format!("  and {more} more like it")]);
+            }
+        }
+        lines.push(format!("    -> {remedy}"));
+    }
+    if shown < problems.len() {
+        is_all = false;
+        lines.push(format!("and {} more with other remedies", problems.len() - shown));
+    }
+    if !is_all {
+        lines.push("all of them: tradewind status -o csv".to_owned());
+    }
+    lines
 }
 
 /// Returns the state of plans in a line.
@@ -78,4 +113,28 @@ fn awaited(status: &Status) -> String {
     };
     let waited = (unix_now().as_nanos() / 1_000_000).saturating_sub(status.step_since_unix_ms);
     format!("; not ready after {} s: {first}{others}", waited / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_of_one_remedy_are_told_once_and_of_many_the_first() {
+        let problem = |what: usize, remedy: usize| StatusProblem {
+            what: format!("flow {what}"),
+            remedy: format!("remedy {remedy}"),
+        };
+        assert_eq!(problems(&[]), [""; 0]);
+        assert_eq!(
+            problems(&[problem(1, 1), problem(2, 2), problem(3, 1)]),
+            ["- flow 1", "- flow 3", "    -> remedy 1", "- flow 2", "    -> remedy 2"]
+        );
+        let many: Vec<StatusProblem> = (0..99).map(|number| problem(number, number % 9)).collect();
+        let lines = problems(&many);
+        let first = ["- flow 0", "  and 10 more like it", "    -> remedy 0"];
+        assert_eq!((&lines[..3], lines.len()), (&first.map(str::to_owned)[..], 17));
+        let last = ["and 44 more with other remedies", "all of them: tradewind status -o csv"];
+        assert_eq!(lines[15..], last);
+    }
 }

@@ -71,7 +71,7 @@ fn operator_declares_what_is_carried() {
     assert!(status.contains("-> `tradewind invite --role gateway --site office`"), "{status}");
     files.refuses_with("plan", 1, "no flow's direct path has been measured yet");
     files.refuses_with("plan --budget 6", 2, "the following required arguments");
-    files.refuses_with("apply", 2, "there is no plan yet");
+    files.refuses_with("apply", 1, "there is no plan yet");
     files.refuses_with("host drain office-1", 2, "no host `office-1`");
     files.prints("flow remove backup");
     assert!(files.prints("flows").starts_with("no flows"));
@@ -92,6 +92,34 @@ fn declared(files: &Files) -> u128 {
         .prints("flow add backup --from office --to 192.0.2.7:443 --to-site plant --per-day 200GB");
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
 }
+
+/// The columns of further tables. Within one `schema_version` some are only added at the end.
+const HEADINGS: [(&str, &str); 5] = [
+    (
+        "packets",
+        "id,from,to,to_site,listen,packets_per_second,packet,budget,max_loss,\
+         service_now,path,counts.packets,counts.expected,counts.in_time,\
+         counts.lost_by_internet,counts.recovered_cache,\
+         counts.recovered_in_stream,counts.recovered_cross_stream,counts.late,\
+         counts.lost,counts.relay_bytes,counts.usd",
+    ),
+    (
+        "learned",
+        "id,from,to,per_day,sessions,mean_seconds,concurrent,first_unix_ms,\
+         last_unix_ms",
+    ),
+    (
+        "measure",
+        "src,dst,unix_ms,rtt_ms,median_ms,spread_ms,samples,mbps,connections,\
+         method",
+    ),
+    (
+        "tenant list",
+        "id,budget_usd_per_day,alarm_share,is_stopped,planned_usd_per_day,\
+         flows,tokens",
+    ),
+    ("cost --by tenant", "date,tenant,part,estimated_usd,metered_usd,budget_usd,is_stopped"),
+];
 
 /// The answers that are tables and tell of no problem.
 const TABLES: [&str; 8] =
@@ -146,6 +174,9 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
                 speedup.value,speedup.low,speedup.high,speedup_predicted,seconds_saved.value,\
                 seconds_saved.low,seconds_saved.high,cost,usd_per_second_saved";
     assert!(csv(files, "gain", gain).is_empty());
+    for (answer, heading) in HEADINGS {
+        csv(files, answer, heading);
+    }
     let status = command("status -o csv", &files.0).output().unwrap();
     assert_eq!(status.status.code(), Some(3), "with its problem");
     let problem = "what,remedy\nflow backup has no gateway at office,`tradewind invite";
@@ -345,7 +376,9 @@ fn bundle_holds_what_helps_and_no_secret() {
     let planted = "hunter2-planted";
     let settings = files.read("net/controller.toml");
     files.write("net/controller.toml", format!("{settings}# password = \"{planted}\"\n"));
-    files.prints("bundle one.tar.gz");
+    let output = files.run("bundle one.tar.gz");
+    let told = common::text(&output.stderr);
+    assert!(told.contains("one.tar.gz; 1 part could not be had (missing.txt tells why)"), "{told}");
     let archive = unpacked(files, "one.tar.gz");
     assert_eq!(archive["tradewind/missing.txt"].lines().count(), 1, "there is no plan yet");
     assert!(archive["tradewind/missing.txt"].starts_with("plan-newest.json: there is no plan"));
@@ -401,6 +434,221 @@ fn bundle_holds_what_helps_and_no_secret() {
     assert!(missing.contains("status.json: http://127.0.0.1:"), "{missing}");
     assert!(archive.values().all(|text| !text.contains(planted)), "{archive:?}");
     assert!(archive.contains_key("tradewind/versions.json"));
+}
+
+/// Returns what a command prints on a terminal with so many columns.
+fn on_terminal(files: &Files, words: &str, columns: u32, environment: (&str, &str)) -> String {
+    let line = format!("stty cols {columns} rows 24; '{}' {words}", common::PROGRAM);
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(&files.0).stdin(Stdio::null());
+    script.env_remove("COLUMNS").env("TERM", "xterm").env(environment.0, environment.1);
+    let output = script.output().unwrap();
+    assert!(output.status.success(), "{words}: {output:?}");
+    common::text(&output.stdout).replace('\r', "")
+}
+
+#[test]
+fn terminals_get_tables_of_their_width_without_escapes() {
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        return common::daemon::skipped("tables on a terminal", "needs script (Debian: bsdutils)");
+    }
+    let mut controller = Controller::start("terminal");
+    let files = &controller.files;
+    declared(files);
+    for answer in ["flows", "hosts", "gain", "cost", "events", "measure"] {
+        for columns in [0, 20, 80] {
+            for environment in [("NO_COLOR", "1"), ("TERM", "dumb"), ("LANG", "C")] {
+                let printed = on_terminal(files, answer, columns, environment);
+                assert!(!printed.contains('\u{1b}'), "{answer}: {printed}");
+            }
+        }
+    }
+    let narrow = on_terminal(files, "flows", 40, ("NO_COLOR", "1"));
+    let wide = on_terminal(files, "flows", 200, ("NO_COLOR", "1"));
+    assert!(narrow.lines().count() > wide.lines().count(), "{narrow}\n{wide}");
+    let rows = narrow.lines().filter(|line| line.contains("15000") || line.contains('\u{2500}'));
+    assert!(rows.clone().all(|line| line.chars().count() <= 40), "{narrow}");
+    controller.end();
+}
+
+/// Secrets of each kind as they may stand in what users and other programs write, and what stays.
+const PLANTED: [(&str, &str); 16] = [
+    ("invite twinvite1_plantedinvite0, used", "invite [secret], used"),
+    ("grant twgrant_plantedgrant0 is refused", "grant [secret] is refused"),
+    ("password = 'planted battery' is short", "password = '[secret]' is short"),
+    ("TENANT_TOKEN: planted0", "TENANT_TOKEN: [secret]"),
+    ("sent bearer planted0 to it", "sent bearer [secret] to it"),
+    ("socks5://me:planted0@192.0.2.1:1080 fails", "socks5://[secret]@192.0.2.1:1080 fails"),
+    ("hash $argon2id$v=19$m=1$planted$planted end", "hash [secret] end"),
+    ("access_key=planted0", "access_key=[secret]"),
+    ("AWS_SECRET_ACCESS_KEY=planted/0+", "AWS_SECRET_ACCESS_KEY=[secret]"),
+    ("aws_secret_access_key: planted0", "aws_secret_access_key: [secret]"),
+    ("Passphrase: planted horse", "Passphrase: [secret]"),
+    ("credentials = \"planted0\"", "credentials = \"[secret]\""),
+    ("git with ghp_planted0planted0 fails", "git with [secret] fails"),
+    ("curl -u me:planted0 https://host/", "curl -u me:[secret] https://host/"),
+    ("curl --user me:planted0 https://host/", "curl --user me:[secret] https://host/"),
+    (
+        "key -----BEGIN EC PRIVATE KEY-----\nplanted\nplanted==\n-----END EC PRIVATE KEY----- end",
+        "key [secret] end",
+    ),
+];
+
+/// Serves this text under all addresses, until the end of the process.
+fn serves_everywhere(text: String, kind: &'static str) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while reader.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let length = text.len();
+            let head = format!("Content-Type: {kind}\r\nContent-Length: {length}\r\n");
+            let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n{text}");
+            std::io::Write::write_all(reader.get_mut(), answer.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn bundle_leaves_out_secrets_in_all_that_it_reads() {
+    let files = Files::new("planted");
+    let texts: Vec<&str> = PLANTED.iter().map(|(planted, _)| *planted).collect();
+    let entries: Vec<Value> =
+        texts.iter().map(|text| serde_json::json!({ "action": text })).collect();
+    let nested = serde_json::json!({ "private_key": texts[15], "api_key": "planted0" });
+    let answer = serde_json::json!({
+        "entries": entries,
+        "hosts": [{ "failure": texts.join("; ") }],
+        "proxies": [{ "user": "ann", "password": "planted0" }],
+        "tenants": [{ "tokens": [{ "name": "stays", "secret": "planted0" }] }],
+        "nested": nested.to_string(),
+        "name": "stays",
+    });
+    let metrics = format!("{}\ntradewind_stays 1\n# EOF\n", texts.join("\n"));
+    let api = serves_everywhere(answer.to_string(), "application/json");
+    let metrics = serves_everywhere(metrics, "text/plain");
+    files.prints(
+        "controller init net --agents 127.0.0.1:0 --api 127.0.0.1:0 --advertise 192.0.2.1:7440",
+    );
+    let settings = files.read("net/controller.toml");
+    files.write("net/controller.toml", format!("{settings}metrics = \"{metrics}\"\n"));
+    let (_, token) = {
+        let access = files.read("net/admin.toml");
+        let (api, token) = access.split_once('\n').unwrap();
+        (api.to_owned(), token.to_owned())
+    };
+    files.write("net/admin.toml", format!("api = \"http://{api}\"\n{token}"));
+    files.prints("bundle planted.tar.gz");
+    let archive = unpacked(&files, "planted.tar.gz");
+    assert_eq!(archive["tradewind/missing.txt"], "");
+    for name in [
+        "status",
+        "settings",
+        "hosts",
+        "flows",
+        "plan-newest",
+        "gain",
+        "jumpstart",
+        "measurements",
+        "audit",
+        "packets",
+        "learned",
+        "tenants",
+    ] {
+        let text = &archive[&format!("tradewind/{name}.json")];
+        let answer: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(answer["name"], "stays", "{name}");
+        assert!(!text.contains("planted"), "{name}: {text}");
+        for (entry, (_, expected)) in answer["entries"].as_array().unwrap().iter().zip(PLANTED) {
+            assert_eq!(entry["action"], expected, "{name}");
+        }
+        assert_eq!(answer["proxies"][0]["password"], "[secret]");
+        assert_eq!(answer["tenants"][0]["tokens"][0]["name"], "stays");
+    }
+    let text = &archive["tradewind/metrics.txt"];
+    assert!(text.contains("tradewind_stays 1") && !text.contains("planted"), "{text}");
+}
+
+#[test]
+fn status_fits_a_screen() {
+    let mut controller = Controller::start("screen");
+    let files = &controller.files;
+    for number in 0..40 {
+        files.prints(&format!(
+            "flow add f{number} --from site-{} --to files.example.com:{} --per-day 1GB",
+            number % 7,
+            1000 + number
+        ));
+    }
+    let shown = |words: &str| {
+        let output = common::ended(&mut command(words, &files.0));
+        assert_eq!(output.status.code(), Some(3));
+        common::text(&output.stdout)
+    };
+    let problems: Value = serde_json::from_str(&shown("status -o json")).unwrap();
+    let count = problems["problems"].as_array().unwrap().len();
+    assert!(count >= 40, "{problems}");
+    assert_eq!(shown("status -o csv").lines().count(), count + 1, "programs get all of them");
+    let screen = shown("status");
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(lines.len() <= 24, "{screen}");
+    assert_eq!(lines[0], format!("{count} problems"), "{screen}");
+    assert!(lines.iter().any(|line| line.starts_with("flows: 40, 0 of them over relays")));
+    assert!(screen.contains("more"), "{screen}");
+    let line = "all of them: tradewind status -o csv";
+    assert!(screen.trim_end().ends_with(line), "{screen}");
+    controller.end();
+}
+
+#[test]
+fn exit_codes_are_as_the_help_says() {
+    let mut controller = Controller::start("codes");
+    let files = &controller.files;
+    let help = files.prints("--help");
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "1 failed, no plan, or no controller answers",
+        "2 wrong usage, something named that is not there, or a bad file",
+    ] {
+        assert!(help.contains(part), "{help}");
+    }
+    files.refuses_with("apply", 1, "there is no plan");
+    files.refuses_with("apply --yes", 1, "there is no plan");
+    files.refuses_with("plan", 1, "no flow is declared");
+    files.refuses_with("apply 99", 2, "there is no plan 99");
+    files.refuses_with("flow remove other", 2, "no flow `other`");
+    files.refuses_with("host drain other", 2, "no host");
+    for days in ["cost --days 0", "cost --days 32"] {
+        let line = files.refuses(days, "1..=31");
+        assert!(!line.contains("1844"), "{line}");
+    }
+    controller.end();
+    controller.files.refuses_with("apply", 1, "http://127.0.0.1:");
+}
+
+#[test]
+fn follower_of_a_quiet_overlay_ends_with_its_reader() {
+    let mut controller = Controller::start("quiet");
+    let mut follower = command("events --follow -o csv", &controller.files.0);
+    let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(follower.stdout.take().unwrap());
+    let mut heading = String::new();
+    told.read_line(&mut heading).unwrap();
+    assert_eq!(heading, "number,unix_ms,actor,action\n");
+    drop(told);
+    // Nothing changes.
+    let mut ended = None;
+    common::daemon::until("it ends", || {
+        ended = follower.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert!(ended.unwrap().success());
+    controller.end();
 }
 
 #[test]

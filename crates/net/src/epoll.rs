@@ -12,7 +12,7 @@ use crate::error::{NetError, Result};
 /// machine.
 const BATCH: usize = 256;
 
-/// An epoll set of descriptors that are watched for input, each with a token.
+/// An epoll set of descriptors that are watched for input or their end, each with a token.
 #[derive(Debug)]
 pub struct Epoll {
     set: epoll::Epoll,
@@ -37,6 +37,16 @@ impl Epoll {
     pub fn watch(&self, source: &impl AsFd, token: u64) -> Result<()> {
         let added = self.set.add(source, EpollEvent::new(EpollFlags::EPOLLIN, token));
         added.map_err(|error| NetError::system("watch a descriptor", error))
+    }
+
+    /// Watches `source` for its end alone: an error, or that the other side is gone, as the reader
+    /// of a pipe.
+    ///
+    /// # Errors
+    /// When `source` cannot be watched, as a file, or already is.
+    pub fn watch_end(&self, source: &impl AsFd, token: u64) -> Result<()> {
+        let added = self.set.add(source, EpollEvent::new(EpollFlags::empty(), token));
+        added.map_err(|error| NetError::system("watch the end of a descriptor", error))
     }
 
     /// Stops watching `source`; without effect if it was not watched.
@@ -138,5 +148,15 @@ mod tests {
         waker.ring();
         set.forget(&waker);
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn pipe_ends_with_its_reader() {
+        let mut set = Epoll::new().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        set.watch_end(&writer, 7).unwrap();
+        assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+        drop(reader);
+        assert_eq!(set.wait(None).unwrap().collect::<Vec<_>>(), [7]);
     }
 }
