@@ -5,8 +5,8 @@ import { EventReader, pauseAfter } from './events';
 import { session } from './session.svelte';
 import type { Change, Kind } from './types';
 
-/** Longest silence of the stream, which sends something each 15 s. */
-const MAX_SILENCE = 40_000;
+/** Longest silence of the stream, which sends something each 5 s. */
+const MAX_SILENCE = 15_000;
 /** Least time between two reads of one thing. */
 const MIN_PAUSE = 300;
 /** Time after which a read that failed is tried again. */

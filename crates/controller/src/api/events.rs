@@ -22,11 +22,12 @@ use crate::view::{Change, SCHEMA_VERSION};
 
 /// Most listeners at once. Chosen: several people with several pages each.
 pub(super) const MAX_LISTENERS: usize = 64;
-/// Time without a change after which a comment is sent. Chosen: below what proxies wait for.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time without a change after which a comment is sent. Chosen: below what proxies wait for, and a
+/// page tells a controller that is silent from one that has no news in three of them.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Least time between two events for one listener. Chosen: people see no difference.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
-/// Longest wait for a listener that takes nothing. Chosen: two keep-alive comments.
+/// Longest wait for a listener that takes nothing. Chosen: six keep-alive comments.
 const SLOW_LISTENER: Duration = Duration::from_secs(30);
 
 pub(super) async fn events(State(shared): State<Shared>) -> Answered {
