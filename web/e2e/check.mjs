@@ -81,27 +81,60 @@ export async function open(browser, base, options = {}) {
 export async function accessible(page, name) {
   for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme });
-    // Through the debugger, whose scripts the page's policy does not hold.
-    await page.evaluate(axe);
-    const found = await page.evaluate(async () => {
-      const { violations } = await window.axe.run(document);
-      return violations.map(
-        (one) => `${one.id}: ${one.nodes.map((node) => node.html).join(' | ')}`,
-      );
-    });
-    check(
-      found.length === 0,
-      `${name}, ${colorScheme}: axe finds nothing ${found.join('\n     ')}`,
-    );
+    await axed(page, `${name}, ${colorScheme}`);
   }
   await page.emulateMedia({ colorScheme: 'light' });
 }
 
-/** Checks that the page fits a small telephone. */
+async function axed(page, name) {
+  // Through the debugger, whose scripts the page's policy does not hold.
+  await page.evaluate(axe);
+  const found = await page.evaluate(async () => {
+    const { violations } = await window.axe.run(document);
+    return violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(' | ')}`);
+  });
+  check(found.length === 0, `${name}: axe finds nothing ${found.join('\n     ')}`);
+}
+
+/** Widths from a small telephone on, each side of those at which the layout changes. */
+const WIDTHS = [360, 730, 800, 1024];
+/** Least width of a column, and of the first, which has the names, in pixels. */
+const LEAST = [56, 96];
+
+/** Checks that the page fits small screens: nothing is wider, each column has room, axe. */
 export async function narrow(page, name) {
   const before = page.viewportSize();
-  await page.setViewportSize({ width: 360, height: 740 });
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  check(width <= 360, `${name}: fits 360 px (${width})`);
+  for (const width of WIDTHS) {
+    await page.setViewportSize({ width, height: 740 });
+    // Rows that came into sight are drawn in the next frame.
+    await page.evaluate(
+      () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))),
+    );
+    const whole = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(whole <= width, `${name}: fits ${width} px (${whole})`);
+    const tight = await page.evaluate(tightColumns, LEAST);
+    check(tight.length === 0, `${name}: at ${width} px each column has room ${tight.join(', ')}`);
+    if (width === 360 || width === 800) await axed(page, `${name}, ${width} px`);
+  }
   await page.setViewportSize(before);
+}
+
+/**
+ * Returns the columns of long lists that are too narrow, or whose label or, in the first, names are
+ * cut; in the page.
+ */
+function tightColumns([least, first]) {
+  const isCut = (element) =>
+    element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight + 2;
+  return [...document.querySelectorAll('table[aria-rowcount]')].flatMap((table) => {
+    const heads = [...table.querySelectorAll('th')]
+      .filter((head) => getComputedStyle(head).display !== 'none')
+      .map((head, index) => [head, head.getBoundingClientRect().width, index === 0 ? first : least])
+      .filter(([head, width, wanted]) => width < wanted || isCut(head))
+      .map(([head, width]) => `${table.ariaLabel} ${head.innerText}: ${width.toFixed(0)} px`);
+    const names = [...table.querySelectorAll('td:first-child, td:first-child > *')]
+      .filter(isCut)
+      .map((name) => name.innerText);
+    return heads.concat(names.length === 0 ? [] : `${names.length} such as ${names[0]}`);
+  });
 }

@@ -132,6 +132,8 @@ export async function run(browser) {
   await page.locator('tr[aria-rowindex="10001"]').waitFor();
   check(true, 'the list scrolls to its last row');
 
+  await keepsFocus(page, region);
+
   // By keys alone: to a page, to the filter, to a flow.
   await page.goto(`${base}/#/hosts`);
   await page.reload();
@@ -207,6 +209,41 @@ export async function run(browser) {
   await close('the large overlay');
   controller.stop();
   size();
+}
+
+/** Scrolls a list by keys while one of its rows has the focus; that row and the list stay there. */
+async function keepsFocus(page, region) {
+  await region.evaluate((element) => (element.scrollTop = 0));
+  await page.getByRole('link', { name: 'flow-00003' }).focus();
+  const focused = () => page.evaluate(() => document.activeElement.textContent.trim());
+  let at = 0;
+  for (const key of ['PageDown', 'PageDown', 'PageDown', 'PageDown', 'PageDown', 'End']) {
+    await page.keyboard.press(key);
+    await page.waitForFunction(
+      (before) => document.querySelector('[role=region][aria-label=Flows]').scrollTop > before,
+      at,
+      { timeout: 5000 },
+    );
+    await page.waitForTimeout(300);
+    at = await region.evaluate((element) => element.scrollTop);
+  }
+  await page.locator('tr[aria-rowindex="10001"]').waitFor();
+  check((await focused()) === 'flow-00003', `a row out of sight keeps the focus: ${await focused()}`);
+  await page.keyboard.press('Home');
+  await page.getByRole('link', { name: 'flow-00005' }).waitFor();
+  await page.keyboard.press('Tab');
+  check((await focused()) === 'flow-00004', `and the next row follows it: ${await focused()}`);
+  await page.getByLabel('Filter flows').fill('flow-099');
+  await page.getByRole('link', { name: 'flow-09900' }).focus();
+  await page.evaluate(() => {
+    const input = document.querySelector('input[type=search]');
+    input.value = 'flow-000';
+    input.dispatchEvent(new InputEvent('input', { bubbles: true }));
+  });
+  await page.getByRole('link', { name: 'flow-00000' }).waitFor();
+  const label = await page.evaluate(() => document.activeElement.ariaLabel);
+  check(label === 'Flows', `where the row is gone the list has the focus: ${label}`);
+  await page.getByLabel('Filter flows').fill('');
 }
 
 /** Looks at what more money buys by the keyboard, and is asked before a budget is taken. */
