@@ -26,6 +26,7 @@ const VIEWS = [
   ['measurements', '/v1/measurements', 'canvas'],
   ['measurements/x%3Aregion-0/x%3Aregion-1', PAIR, '.u-wrap'],
   ['packets', '/v1/packets', 'tbody tr:nth-child(2)'],
+  ['packets/call-1', '/v1/packets', '#recovered'],
   ['jumpstart', '/v1/jumpstart', '#histogram'],
   ['money', '/v1/gain', '#by-day'],
   ['events', '/v1/audit', 'tbody tr:nth-child(10)'],
@@ -185,6 +186,7 @@ export async function run(browser) {
     `both arms of hourly transfers are told: ${sizes[2]}`,
   );
 
+  await packets(page);
   await bounds(page);
   await flat(page, controller);
 
@@ -280,6 +282,43 @@ async function whatIf(page) {
   await page.getByText('and 1150 more').waitFor();
   await accessible(page, 'what if');
   await narrow(page, 'what if');
+}
+
+/** Looks at what became of packets: in the list, and by keys alone on a flow's page. */
+async function packets(page) {
+  await page.goto(`${page.url().split('#')[0]}#/packets`);
+  const row = page.getByRole('row', { name: /^call-1/ });
+  const listed = words((await row.innerText()).trim());
+  check(
+    / 1.50 % 100,000 0.20 % 0.50 % \$0.40$/.test(listed),
+    `late packets are told apart from lost ones: ${listed}`,
+  );
+  await page.getByRole('link', { name: 'call-1' }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByText('Why: the cheapest service in time.').waitFor();
+  const table = (name) => page.getByRole('region', { name }).locator('tbody tr');
+  const became = (await table('What became of its packets').allInnerTexts()).map(words);
+  check(
+    became.includes('Late 20,000 0.20 %') && became.includes('Lost 50,000 0.50 %'),
+    `and so on its page: ${became.join(' | ')}`,
+  );
+  const by = (await table('Recovered by what').allInnerTexts()).map(words);
+  check(
+    / 80,000 53.3 %$/.test(by[0]) && / 16,000 10.7 %$/.test(by[1]) && / 4,000 2.67 %$/.test(by[2]),
+    `what recovered them is told: ${by.join(' | ')}`,
+  );
+  const facts = words(await page.locator('dl.facts').innerText());
+  check(
+    /Latency budget 150 ms May be late or lost 0.10 %/.test(facts),
+    `so are its budget and most loss: ${facts}`,
+  );
+  const services = await table('Table of services').allInnerTexts();
+  check(/Loses too many/.test(services[0]), 'and why it has no other service');
+  const days = (await table('Table of days').allInnerTexts()).map(words);
+  check(
+    days.length === 2 && / caching 5,000,000 1.50 % 40,000 8,000 2,000 0.20 % 0.50 % /.test(days[0]),
+    `and each day by service: ${days.join(' | ')}`,
+  );
 }
 
 /** Looks at what the owners of hosts bound, how much of it is used, and what a flow carried. */
