@@ -104,6 +104,8 @@ export async function run(browser) {
     `what measuring cost is told by day: ${rows.join(' | ').replace(/\s+/g, ' ')}`,
   );
 
+  await methods(page);
+
   await page.goto(`${base}/#/flows`);
   await page.getByRole('link', { name: 'flow-00000' }).waitFor();
   check(
@@ -282,6 +284,25 @@ async function whatIf(page) {
   await page.getByText('and 1150 more').waitFor();
   await accessible(page, 'what if');
   await narrow(page, 'what if');
+}
+
+/** Looks at which method each measurement is of: in the matrix's key, and in a pair's history. */
+async function methods(page) {
+  await page.goto(`${page.url().split('#')[0]}#/measurements`);
+  await page.getByLabel('Shade by').selectOption('method');
+  const key = await page.getByRole('list', { name: 'Key of the matrix' }).getByRole('listitem');
+  const all = 'Measured, Seen in traffic, Ping, Imported, Modelled';
+  await key.nth(4).waitFor({ timeout: 5000 });
+  const told = (await key.allInnerTexts()).map(words).join(', ');
+  check(told === all, `the matrix's key has each method: ${told}`);
+  await page.goto(`${page.url().split('#')[0]}#/measurements/x%3Aregion-0/x%3Aregion-1`);
+  const rows = page.getByRole('table', { name: 'Measurements' }).locator('tbody tr[data-row]');
+  await rows.nth(3).waitFor();
+  const by = (await rows.allInnerTexts()).slice(0, 4).map((row) => /[A-Z][a-z ]+$/.exec(words(row))[0]);
+  check(
+    by.join() === 'Imported,Ping,Seen in traffic,Measured',
+    `each measurement of a pair has its method: ${by}`,
+  );
 }
 
 /** Looks at what became of packets: in the list, and by keys alone on a flow's page. */

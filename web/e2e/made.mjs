@@ -483,6 +483,8 @@ function answers() {
         rtt_median_ms: 95 + 10 * chance(),
         rate_mbps: index % 50 === 0 ? 80 + 10 * chance() : null,
         connections: index % 50 === 0 ? 1 : null,
+        rtt_spread_ms: 10,
+        method: ['tcp', 'passive', 'ping', 'imported'][index % 4],
       })),
     },
   };

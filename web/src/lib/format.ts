@@ -123,6 +123,12 @@ const UNITS: Record<string, number> = {
 
 /** Reads a text with a unit: spans in milliseconds, rates in Mbit/s, sizes in bytes. */
 export function quantity(text: string | null | undefined): number | null {
+  // All that the API writes has a space; the rest is for what people write.
+  const at = text?.indexOf(' ') ?? -1;
+  if (text && at > 0) {
+    const value = Number(text.slice(0, at)) * (UNITS[text.slice(at + 1)] ?? NaN);
+    if (Number.isFinite(value)) return value;
+  }
   const match = /^([0-9.eE+-]+) ?(\S+)$/.exec(text?.trim() ?? '');
   if (!match) return null;
   const factor = UNITS[match[2] ?? ''];

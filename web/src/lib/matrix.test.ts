@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { cellsOf, rgb, sideOf, sitesOf } from './matrix';
+import { legAt, matrixOf, rgb, sideOf, strengthsOf } from './matrix';
 import type { LegMeasurement, Method } from './types';
 
 const leg = (
@@ -20,20 +20,23 @@ const leg = (
 
 describe('the matrix', () => {
   const legs = [leg('b', 'a', '100 ms', 'tcp', 1000), leg('a', 'c', '50 ms', 'distance', null)];
-  const sites = sitesOf(legs);
+  const matrix = matrixOf(legs);
 
   it('has a row and a column for each site', () => {
-    expect(sites).toEqual(['a', 'b', 'c']);
-    const places = cellsOf(legs, sites, 'rtt', 0).map((cell) => [cell.row, cell.column]);
-    expect(places).toEqual([
-      [1, 0],
-      [0, 2],
+    expect(matrix.sites).toEqual(['a', 'b', 'c']);
+    expect([...matrix.cells]).toEqual([-1, -1, 1, 0, -1, -1, -1, -1, -1]);
+    expect(legAt(matrix, 1, 0)).toBe(legs[0]);
+    expect([legAt(matrix, 0, 0), legAt(matrix, 0, 3), legAt(matrix, -1, 5)]).toEqual([
+      null,
+      null,
+      null,
     ]);
   });
 
   it('is shaded by round trip, age or method', () => {
-    const strengths = (shade: 'rtt' | 'age' | 'method') =>
-      cellsOf(legs, sites, shade, 1_801_000).map((cell) => cell.strength);
+    const strengths = (shade: 'rtt' | 'age' | 'method') => [
+      ...strengthsOf(matrix, shade, 1_801_000),
+    ];
     expect(strengths('rtt')).toEqual([1, 0.5]);
     expect(strengths('age')).toEqual([0.5, 1]);
     expect(strengths('method')).toEqual([0, 1]);

@@ -5,16 +5,19 @@ import type { LegMeasurement, Method } from './types';
 
 export type Shade = 'rtt' | 'age' | 'method';
 
-export interface Cell {
-  row: number;
-  column: number;
-  leg: LegMeasurement;
-  /** From 0, good, to 1. */
-  strength: number;
+export interface Matrix {
+  legs: readonly LegMeasurement[];
+  /** All sites of the legs, by name: the rows, and the columns. */
+  sites: string[];
+  /** The number of each cell's leg, row by row; -1: none. */
+  cells: Int32Array;
+  /** The least round trip of each leg, in milliseconds, and the longest of these. */
+  rtts: Float64Array;
+  longest: number;
 }
 
 /** How far each method is from a measurement. */
-const METHODS: Record<Method, number> = {
+export const METHOD_STRENGTHS: Record<Method, number> = {
   tcp: 0,
   passive: 0.2,
   ping: 0.4,
@@ -24,33 +27,44 @@ const METHODS: Record<Method, number> = {
 /** The age from which on a measurement has the strongest colour: an hour. */
 const OLDEST = 3_600_000;
 
-/** Returns all sites of the legs, by name. */
-export function sitesOf(legs: readonly LegMeasurement[]): string[] {
-  return [...new Set(legs.flatMap((leg) => [leg.source, leg.destination]))].sort();
+/** Returns which cell is which leg. Its loops are plain: there may be 40,000 legs. */
+export function matrixOf(legs: readonly LegMeasurement[]): Matrix {
+  const names = new Set<string>();
+  for (const leg of legs) names.add(leg.source).add(leg.destination);
+  const sites = [...names].sort();
+  const places = new Map(sites.map((site, index) => [site, index]));
+  const cells = new Int32Array(sites.length ** 2).fill(-1);
+  const rtts = new Float64Array(legs.length);
+  let longest = 1;
+  legs.forEach((leg, index) => {
+    const [row, column] = [places.get(leg.source) ?? 0, places.get(leg.destination) ?? 0];
+    cells[row * sites.length + column] = index;
+    const rtt = quantity(leg.rtt.min) ?? 0;
+    rtts[index] = rtt;
+    if (rtt > longest) longest = rtt;
+  });
+  return { legs, sites, cells, rtts, longest };
 }
 
-/** Returns the cells of the legs in the order of these sites. */
-export function cellsOf(
-  legs: readonly LegMeasurement[],
-  sites: readonly string[],
-  shade: Shade,
-  now: number,
-): Cell[] {
-  const places = new Map(sites.map((site, index) => [site, index]));
-  const rtts = legs.map((leg) => quantity(leg.rtt.min) ?? 0);
-  const longest = rtts.reduce((most, rtt) => Math.max(most, rtt), 1);
-  return legs.flatMap((leg, index) => {
-    const [row, column] = [places.get(leg.source), places.get(leg.destination)];
-    if (row === undefined || column === undefined) return [];
-    let strength = METHODS[leg.method];
-    if (shade === 'rtt') strength = (rtts[index] ?? 0) / longest;
-    if (shade === 'age') {
-      const age = leg.measured_at_unix_ms === null ? OLDEST : now - leg.measured_at_unix_ms;
-      strength = Math.min(1, Math.max(0, age / OLDEST));
-    }
-    return [{ row, column, leg, strength }];
+/** Returns the leg of a cell, if it has one. */
+export function legAt({ legs, sites, cells }: Matrix, row: number, column: number) {
+  const isWithin = [row, column].every((at) => at >= 0 && at < sites.length);
+  return (isWithin && legs[cells[row * sites.length + column] ?? -1]) || null;
+}
+
+/** Returns how strong the colour of each leg is, from 0, good, to 1. */
+export function strengthsOf(matrix: Matrix, shade: Shade, now: number): Float64Array {
+  const { legs, rtts, longest } = matrix;
+  if (shade === 'rtt') return rtts.map((rtt) => rtt / longest);
+  return Float64Array.from(legs, (leg) => {
+    if (shade === 'method') return METHOD_STRENGTHS[leg.method];
+    const age = leg.measured_at_unix_ms === null ? OLDEST : now - leg.measured_at_unix_ms;
+    return Math.min(1, Math.max(0, age / OLDEST));
   });
 }
+
+/** Returns the opacity of a strength. */
+export const opacityOf = (strength: number): number => 0.12 + 0.88 * strength;
 
 /** Returns the cell side in pixels for so many sites in so much room. */
 export function sideOf(sites: number, room: number): number {

@@ -1,0 +1,83 @@
+// The processor time that the page's main thread takes to read a view's data and to draw it, which
+// does not depend on what else the machine does.
+
+/** Answers that belong to no view. */
+const OF_ALL = ['/v1/events', '/v1/access', '/v1/status'];
+/** Times that a view is drawn; the least counts, as all else only adds. */
+const ROUNDS = 2;
+/** Milliseconds that each step has, on however busy a machine. */
+const PAUSE = 350;
+
+/** Opens a view as often as asked; returns the least milliseconds to read its data, and to draw. */
+export async function costOf(page, address, wanted) {
+  const costs = [];
+  for (let round = 0; round < ROUNDS; round += 1) costs.push(await once(page, address, wanted));
+  const least = (of) => Math.min(...costs.map(of));
+  return { read: least((cost) => cost.read), draw: least((cost) => cost.draw) };
+}
+
+/** Has the page hold all data of views until it is told to read and to draw them. */
+export async function hold(page) {
+  await page.addInitScript((ofAll) => {
+    const gate = () => {
+      const made = {};
+      made.opened = new Promise((resolve) => (made.open = resolve));
+      return made;
+    };
+    const held = { asked: 0, came: 0, isDrawing: false, reading: gate(), drawing: gate() };
+    window.held = held;
+    const isOfView = (url) => !ofAll.includes(new URL(url, location.href).pathname);
+    const fetched = window.fetch;
+    window.fetch = async (url, init) => {
+      if (!isOfView(url)) return fetched(url, init);
+      // What is read again later is not of the first drawing.
+      if (held.isDrawing) return new Promise(() => {});
+      held.asked += 1;
+      const response = await fetched(url, init);
+      const text = await response.text();
+      held.came += 1;
+      response.text = async () => text;
+      response.json = async () => {
+        await held.reading.opened;
+        const value = JSON.parse(text);
+        await held.drawing.opened;
+        return value;
+      };
+      return response;
+    };
+  }, OF_ALL);
+  const debug = await page.context().newCDPSession(page);
+  await debug.send('Performance.enable', { timeDomain: 'threadTicks' });
+  debugs.set(page, debug);
+}
+
+const debugs = new WeakMap();
+
+async function once(page, address, wanted) {
+  await page.goto(address);
+  await page.reload();
+  const until = (isSo) => page.waitForFunction(isSo, null, { polling: 50 });
+  await until(() => window.held?.asked > 0 && window.held.came === window.held.asked);
+  // What was shown before the data came is drawn.
+  await page.waitForTimeout(PAUSE);
+  const begun = await spent(page);
+  // In tasks of their own: what happens within a question is not counted.
+  await page.evaluate(() => void setTimeout(window.held.reading.open));
+  await page.waitForTimeout(PAUSE);
+  const read = await spent(page);
+  await page.evaluate(() => {
+    window.held.isDrawing = true;
+    setTimeout(window.held.drawing.open);
+  });
+  await page.waitForTimeout(PAUSE);
+  const drawn = await spent(page);
+  if ((await page.locator(wanted).count()) === 0) throw new Error(`not drawn: ${address}`);
+  return { read: read - begun, draw: drawn - read };
+}
+
+/** Returns the milliseconds of processor that the main thread has taken, but for these questions. */
+async function spent(page) {
+  const { metrics } = await debugs.get(page).send('Performance.getMetrics');
+  const of = (wanted) => metrics.find(({ name }) => name === wanted).value;
+  return 1000 * (of('TaskDuration') - of('DevToolsCommandDuration'));
+}
