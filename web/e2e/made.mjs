@@ -220,13 +220,15 @@ function answers() {
       since_unix_ms: now - 3_600_000 * chance(),
     };
   });
-  const gains = flows.map((flow) => {
+  // A thousand of them are live.
+  const gains = flows.map((flow, index) => {
     const value = 1 + 2 * chance();
+    const isLive = index % 10 === 3;
     return {
       flow: flow.id,
       day,
-      overlay_sessions: 40,
-      control_sessions: 12,
+      overlay_sessions: isLive ? 40 : 0,
+      control_sessions: isLive ? 12 : 0,
       other_sessions: 0,
       failed_sessions: 0,
       fallback_sessions: 0,
@@ -538,15 +540,43 @@ function supposed(flows) {
   };
 }
 
+/** Figures that change while an overlay runs. */
+const VARIED = ['bytes', 'sessions', 'seconds', 'cost', 'packets', 'samples', 'planned_usd_per_day'];
+
+/** Returns how figures are written at a turn; undefined: as they are. */
+function varied(turn) {
+  if (turn === 0) return undefined;
+  return (key, value) => {
+    if (key === 'median') return `${100 + (turn % 100)} ms`;
+    return typeof value === 'number' && VARIED.includes(key) ? value + turn : value;
+  };
+}
+
+/** Returns the gain of so many days; before today only live flows have any. */
+function gainOf(gain, query, turn) {
+  const days = Number(query.get('days') ?? 1);
+  const one = query.get('flow');
+  const wanted = one === null ? gain.flows : gain.flows.filter(({ flow }) => flow === one);
+  const live = wanted.filter((flow) => flow.overlay_sessions > 0);
+  const before = Array.from({ length: days - 1 }, (_, index) =>
+    live.map((flow) => ({ ...flow, day: flow.day - days + 1 + index })),
+  );
+  return JSON.stringify({ ...gain, days, flows: [...before.flat(), ...wanted] }, varied(turn));
+}
+
 /** Starts it; `events(false)` cuts the streams of events and refuses new ones. */
 export async function start() {
-  const texts = Object.fromEntries(
-    Object.entries(answers()).map(([path, answer]) => [path, JSON.stringify(answer)]),
-  );
+  const all = answers();
+  const texts = new Map();
+  let turn = 0;
+  const textOf = (path) => {
+    if (!texts.has(path) && all[path]) texts.set(path, JSON.stringify(all[path], varied(turn)));
+    return texts.get(path);
+  };
   const streams = new Set();
   let hasEvents = true;
   const server = createServer(async (request, response) => {
-    const { pathname } = new URL(request.url, 'http://localhost');
+    const { pathname, searchParams: query } = new URL(request.url, 'http://localhost');
     if (!pathname.startsWith('/v1/')) return file(pathname, response);
     const token = request.headers.authorization?.replace('Bearer ', '');
     const refuse = (status, error) => response.writeHead(status).end(JSON.stringify({ error }));
@@ -564,7 +594,8 @@ export async function start() {
     if (pathname === '/v1/access') {
       return response.end(JSON.stringify({ schema_version: 1, may_write: token === OPERATOR }));
     }
-    const text = texts[pathname];
+    if (pathname === '/v1/gain') return response.end(gainOf(all[pathname], query, turn));
+    const text = textOf(pathname);
     return text === undefined ? refuse(404, `no such path: ${pathname}`) : response.end(text);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -577,7 +608,13 @@ export async function start() {
     /** Gives the newest plan another number. */
     propose(number) {
       const path = '/v1/plans/newest';
-      texts[path] = texts[path].replace(/"number":\d+/, `"number":${number}`);
+      all[path].number = number;
+      texts.delete(path);
+    },
+    /** Has all that is told be otherwise from now on. */
+    vary() {
+      turn += 1;
+      texts.clear();
     },
     /** Tells all listeners of a change of everything. */
     change() {

@@ -1,4 +1,6 @@
-// What the map draws: flows as lines over the places of their paths, the most frequent first.
+// What the map draws: flows as lines over the places of their paths, those with sessions first.
+
+import { geoEqualEarth, type GeoProjection } from 'd3-geo';
 
 import { placeOf } from './states';
 import type { FlowView, HostView, SiteLocation } from './types';
@@ -7,34 +9,78 @@ export interface Arc {
   from: SiteLocation;
   to: SiteLocation;
   isRelayed: boolean;
-  /** The number of flows that have it. */
+  /** The number of flows that have it, and of those that carried sessions today. */
   flows: number;
+  live: number;
 }
 
-/** Returns the legs of all flows' paths whose ends are known, and how many flows lack a place. */
+/** Returns the projection of a map of so many pixels. */
+export function projectionOf(width: number, height: number): GeoProjection {
+  return geoEqualEarth().fitSize([width, height], { type: 'Sphere' });
+}
+
+/**
+ * Returns the legs of all flows' paths whose ends are known, and how many flows lack a place.
+ * `live` has the flows that carried sessions.
+ */
 export function arcsOf(
   flows: readonly FlowView[],
   hosts: readonly HostView[],
   places: readonly SiteLocation[],
+  live: ReadonlySet<string>,
 ): { arcs: Arc[]; unplaced: number } {
-  const siteOfHost = new Map(hosts.map((host) => [host.id, placeOf(host)]));
-  const placeOfSite = new Map(places.map((place) => [place.site, place]));
-  const arcs = new Map<string, Arc>();
+  const placeOfSite = new Map(places.map((place, index) => [place.site, index]));
+  const placeOfHost = new Map(hosts.map((host) => [host.id, placeOfSite.get(placeOf(host))]));
+  // By both places in one number: there may be tens of thousands of legs.
+  const arcs = new Map<number, Arc>();
   let unplaced = 0;
   for (const flow of flows) {
-    const sites = [flow.from, ...flow.path.map((id) => siteOfHost.get(id) ?? id), flow.to_site];
-    const stops = sites.map((site) => placeOfSite.get(site));
-    if (stops.includes(undefined)) unplaced += 1;
-    for (let index = 0; index + 1 < stops.length; index += 1) {
-      const [from, to] = [stops[index], stops[index + 1]];
-      if (!from || !to || from.site === to.site) continue;
-      const isRelayed = flow.path.length > 0;
-      const key = `${from.site} ${to.site} ${isRelayed}`;
-      const arc = arcs.get(key) ?? { from, to, isRelayed, flows: 0 };
-      arc.flows += 1;
-      arcs.set(key, arc);
+    const isRelayed = flow.path.length > 0;
+    const isLive = live.has(flow.id);
+    let before = placeOfSite.get(flow.from);
+    let isPlaced = before !== undefined;
+    for (let index = 0; index <= flow.path.length; index += 1) {
+      const host = flow.path[index];
+      const at =
+        host === undefined
+          ? placeOfSite.get(flow.to_site)
+          : (placeOfHost.get(host) ?? placeOfSite.get(host));
+      if (at === undefined) isPlaced = false;
+      if (at !== undefined && before !== undefined && at !== before) {
+        const key = 2 * (before * places.length + at) + Number(isRelayed);
+        let arc = arcs.get(key);
+        if (arc === undefined) {
+          const [from, to] = [places[before] as SiteLocation, places[at] as SiteLocation];
+          arc = { from, to, isRelayed, flows: 0, live: 0 };
+          arcs.set(key, arc);
+        }
+        arc.flows += 1;
+        if (isLive) arc.live += 1;
+      }
+      before = at;
     }
+    if (!isPlaced) unplaced += 1;
   }
-  const most = (a: Arc, b: Arc) => Number(b.isRelayed) - Number(a.isRelayed) || b.flows - a.flows;
-  return { arcs: [...arcs.values()].sort(most), unplaced };
+  return { arcs: [...arcs.values()], unplaced };
+}
+
+/** The lines of a kind: those that are drawn, and how many there are. */
+export interface Kind {
+  drawn: Arc[];
+  all: number;
+}
+
+/**
+ * Returns the lines over relays and the direct ones that are drawn, at most so many in all: each
+ * kind has half, and what the other leaves; with sessions first, then by flows.
+ */
+export function chosen(arcs: readonly Arc[], most: number): { relayed: Kind; direct: Kind } {
+  const of = (isRelayed: boolean) => arcs.filter((arc) => arc.isRelayed === isRelayed);
+  const [relayed, direct] = [of(true), of(false)];
+  const half = Math.floor(most / 2);
+  const kind = (own: Arc[], other: Arc[]): Kind => {
+    own.sort((a, b) => b.live - a.live || b.flows - a.flows);
+    return { drawn: own.slice(0, Math.max(half, most - other.length)), all: own.length };
+  };
+  return { relayed: kind(relayed, direct), direct: kind(direct, relayed) };
 }

@@ -30,14 +30,19 @@ const OLDEST = 3_600_000;
 /** Returns which cell is which leg. Its loops are plain: there may be 40,000 legs. */
 export function matrixOf(legs: readonly LegMeasurement[]): Matrix {
   const names = new Set<string>();
-  for (const leg of legs) names.add(leg.source).add(leg.destination);
+  for (const leg of legs) names.add(leg.destination);
+  let last = '';
+  for (const { source } of legs) if (source !== last) names.add((last = source));
   const sites = [...names].sort();
   const places = new Map(sites.map((site, index) => [site, index]));
   const cells = new Int32Array(sites.length ** 2).fill(-1);
   const rtts = new Float64Array(legs.length);
   let longest = 1;
+  // Legs of one sender follow each other.
+  let [source, row] = ['', 0];
   legs.forEach((leg, index) => {
-    const [row, column] = [places.get(leg.source) ?? 0, places.get(leg.destination) ?? 0];
+    if (leg.source !== source) [source, row] = [leg.source, places.get(leg.source) ?? 0];
+    const column = places.get(leg.destination) ?? 0;
     cells[row * sites.length + column] = index;
     const rtt = quantity(leg.rtt.min) ?? 0;
     rtts[index] = rtt;
