@@ -87,6 +87,7 @@ export async function run(browser) {
   );
 
   await methods(page);
+  await money(page, base);
 
   await page.goto(`${base}/#/flows`);
   await page.getByRole('link', { name: 'flow-00000' }).waitFor();
@@ -274,6 +275,34 @@ async function keepsFocus(page, region) {
 }
 
 /** Looks at what more money buys by the keyboard, and is asked before a budget is taken. */
+/** Checks what the pages say of completion times, money and history of flows and days. */
+async function money(page, base) {
+  await page.goto(`${base}/#/flows/flow-00001`);
+  const gain = page.getByRole('region', { name: 'Table of the gain by day' }).locator('tbody tr');
+  await gain.first().waitFor();
+  const times = words(await gain.first().innerText());
+  check(/ 1\.50 s 3\.00 s /.test(times), `both arms' completion times are told: ${times}`);
+  const paths = page.getByRole('region', { name: 'Table of its paths' }).locator('tbody tr');
+  const had = (await paths.allInnerTexts()).map(words);
+  check(
+    had.length === 2 && /direct/.test(had[0]) && /x:region-1-1 → x:region-2-1/.test(had[1]),
+    `the paths that a flow had are told: ${had.join(' | ')}`,
+  );
+  await page.goto(`${base}/#/money`);
+  const days = page.getByRole('region', { name: 'Money by day' }).locator('tbody tr');
+  await days.nth(1).waitFor();
+  const sums = (await days.allInnerTexts()).map(words);
+  check(
+    / \$120\.00 \$122\.00 –$/.test(sums[0]),
+    `a day's metered money is all that it has cost: ${sums.join(' | ')}`,
+  );
+  await page.goto(`${base}/#/plan`);
+  const move = page.getByRole('list', { name: 'What it does' }).getByRole('listitem').first();
+  await move.waitFor();
+  const action = words(await move.innerText());
+  check(/[+−]\$[\d.]+ a day/.test(action), `an action has its money: ${action}`);
+}
+
 async function budgets(page) {
   const slider = page.getByRole('slider', { name: /^Budget of a day/ });
   const take = page.getByRole('button', { name: 'Take this budget…' });

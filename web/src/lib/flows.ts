@@ -11,8 +11,6 @@ export interface FlowRow {
    * or for a day's volume before there are any.
    */
   predicted: number | null;
-  /** All that a filter looks at, in small letters. */
-  text: string;
 }
 
 export type Paths = 'all' | 'relayed' | 'direct';
@@ -28,7 +26,6 @@ export function rowsOf(flows: readonly FlowView[], gains: readonly FlowGain[]): 
       gain,
       isRelayed: flow.path.length > 0,
       predicted: gain?.speedup_predicted ?? ofDay,
-      text: [flow.id, flow.from, flow.to_site, flow.to, ...flow.path].join(' ').toLowerCase(),
     };
   });
 }
@@ -36,9 +33,14 @@ export function rowsOf(flows: readonly FlowView[], gains: readonly FlowGain[]): 
 /** Returns the rows whose text has each word of the filter, and whose path is of this kind. */
 export function filtered(rows: readonly FlowRow[], words: string, paths: Paths): FlowRow[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const has = ({ flow }: FlowRow) => {
+    const words = [flow.id, flow.from, flow.to_site, flow.to, ...flow.path];
+    const text = words.join(' ').toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  };
   return rows.filter(
     (row) =>
       (paths === 'all' || row.isRelayed === (paths === 'relayed')) &&
-      wanted.every((word) => row.text.includes(word)),
+      (wanted.length === 0 || has(row)),
   );
 }
