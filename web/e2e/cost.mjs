@@ -34,6 +34,27 @@ export async function costOfAct(page, act, given, within) {
   return least;
 }
 
+/** Milliseconds that the work below takes where 100 ms were chosen: two cores, otherwise idle. */
+const USUAL_WORK = 60;
+
+/**
+ * Returns how many times longer this machine takes now than the one for which limits were chosen,
+ * at least 1: a core that is shared or older is no fault of the page.
+ */
+export async function slowness(page) {
+  await count(page);
+  const work = () =>
+    setTimeout(() => {
+      let seed = 1;
+      const next = () => (seed = (seed * 48_271) % 0x7fff_ffff);
+      const rows = Array.from({ length: 40_000 }, () => ({ id: `flow-${next()}`, rate: next() }));
+      const read = JSON.parse(JSON.stringify(rows));
+      read.sort((a, b) => a.rate - b.rate);
+      window.worked = read.map((row) => row.id).join('').length;
+    });
+  return Math.max(1, (await costOfAct(page, work, null, USUAL_WORK)) / USUAL_WORK);
+}
+
 /** Has the page hold all data of views until it is told to read and to draw them. */
 export async function hold(page) {
   await page.addInitScript((ofAll) => {
@@ -67,7 +88,7 @@ export async function hold(page) {
 }
 
 /** Has the browser count the processor time of the page. */
-export async function count(page) {
+async function count(page) {
   const debug = await page.context().newCDPSession(page);
   await debug.send('Performance.enable', { timeDomain: 'threadTicks' });
   debugs.set(page, debug);
