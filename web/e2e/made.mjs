@@ -136,6 +136,9 @@ function answers() {
     ],
     agent_version: '0.1.0',
     bytes_today: 4e9,
+    shown: [
+      { to: 'x:region-1', rate_mbps: 71, connections: 1, retransmitted: 0.002, unix_ms: now },
+    ],
   });
   const hosts = [
     ...regions.map((region, index) =>

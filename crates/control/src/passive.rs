@@ -13,7 +13,7 @@ use tradewind_units::{Bandwidth, Duration, Ratio, SiteId};
 
 use crate::knowledge::{self, CHANGED_BY};
 use crate::message::PassiveLeg;
-use crate::record::{Doubt, Host, RateTest, Record};
+use crate::record::{Doubt, Host, RateTest, Record, ShownRate};
 use crate::schedule::{self, DOUBTS};
 use crate::state::State;
 
@@ -40,6 +40,29 @@ pub(crate) fn take(
             records.extend(new);
         }
     }
+}
+
+/// Returns the newest rate that connections of a host have shown of each leg that is watched.
+pub(crate) fn shown(
+    state: &State,
+    now: u64,
+    host: &Host,
+    passive: &[PassiveLeg],
+) -> Vec<ShownRate> {
+    let watched = state.documents.get(&host.id).map(|it| it.watched.as_slice()).unwrap_or_default();
+    let before = state.seen.get(&host.id).map(|seen| seen.shown.as_slice()).unwrap_or_default();
+    let of = |to: &SiteId| {
+        let new = passive.iter().take(watched.len()).filter(|leg| leg.to == *to);
+        let new = new.filter_map(|leg| {
+            let rate_mbps = Bandwidth::from_mbps(leg.rate_mbps?).ok()?.as_mbps();
+            let retransmitted = leg.retransmitted.filter(|share| (0.0..=1.0).contains(share));
+            let (to, connections) = (to.clone(), leg.connections);
+            Some(ShownRate { to, rate_mbps, connections, retransmitted, unix_ms: now })
+        });
+        let old = before.iter().filter(|rate| rate.to == *to).cloned();
+        new.chain(old).next()
+    };
+    watched.iter().map(|watched| &watched.site).filter_map(of).collect()
 }
 
 /// Returns the records of a leg; `None` if it has no rate, a false one, or is not known.

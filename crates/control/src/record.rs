@@ -380,6 +380,24 @@ pub struct Seen {
     /// The rate and spend of its owner's ceiling.
     #[serde(default)]
     pub bounds: Option<Bounds>,
+    /// The newest rate that its connections to each neighbour have shown.
+    #[serde(default)]
+    pub shown: Vec<ShownRate>,
+}
+
+/// The rate of a leg that connections have shown, while the network alone limited them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShownRate {
+    /// The place at the other end.
+    pub to: SiteId,
+    /// The rate of all connections together, in Mbit/s.
+    pub rate_mbps: f64,
+    /// Connections that carried it.
+    pub connections: u32,
+    /// Share of bytes that were sent again.
+    pub retransmitted: Option<f64>,
+    /// Time of the report, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
 }
 
 impl Seen {

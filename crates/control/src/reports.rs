@@ -45,7 +45,7 @@ pub(crate) fn report(
         Some(host) => host,
     };
     let now = unix_ms(time);
-    let mut records = vec![Record::Seen(seen(host, now, report))];
+    let mut records = vec![Record::Seen(seen(state, host, now, report))];
     if host.config_version != report.config_version {
         records.push(Record::Host(relayed::with_version(host, report.config_version, now)));
     }
@@ -126,8 +126,9 @@ fn is_new(state: &State, now: u64, probe: &Probe) -> bool {
     joined.is_some_and(|host| is_within(host.joined_unix_ms, now, SEEN_WITHIN))
 }
 
-fn seen(host: &Host, now: u64, report: &Report) -> Seen {
+fn seen(state: &State, host: &Host, now: u64, report: &Report) -> Seen {
     Seen {
+        shown: passive::shown(state, now, host, &report.passive),
         host: host.id.clone(),
         unix_ms: now,
         applied: report.applied,

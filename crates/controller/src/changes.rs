@@ -123,7 +123,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
 /// has sent, which change all the time.
 fn is_news(state: &State, seen: &Seen) -> bool {
     let news = |seen: &Seen| {
-        let mut seen = Seen { unix_ms: 0, ..seen.clone() };
+        let mut seen = Seen { unix_ms: 0, shown: Vec::new(), ..seen.clone() };
         seen.processes.iter_mut().for_each(|process| process.sessions = None);
         if let Some(spend) = seen.bounds.as_mut().and_then(|bounds| bounds.spend.as_mut()) {
             spend.used_usd = None;

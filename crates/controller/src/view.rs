@@ -27,7 +27,8 @@ use tradewind_control::learned::Learned;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::{
-    AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PathChange, PlanRecord, Role, Step,
+    AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PathChange, PlanRecord, Role,
+    ShownRate, Step,
 };
 use tradewind_control::relayed::Compared;
 use tradewind_control::tenants::TenantId;
@@ -116,6 +117,9 @@ pub struct HostView {
     pub processes: Vec<ProcessStatus>,
     /// Their open sessions, if they say.
     pub sessions: Option<u64>,
+    /// The newest rate that its connections to each neighbour have shown, beside what is measured.
+    #[serde(default)]
+    pub shown: Vec<ShownRate>,
     /// The bytes that its relay has carried today (UTC), by its own counts; absent if it told none.
     #[serde(default)]
     pub bytes_today: Option<u64>,

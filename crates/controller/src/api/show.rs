@@ -73,6 +73,7 @@ fn host_view(state: &State, links: &Links, host: &Host, now_ms: u64) -> HostView
             sessions.try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
         }),
         agent_version: seen.map(|seen| seen.agent_version.clone()),
+        shown: seen.map(|seen| seen.shown.clone()).unwrap_or_default(),
         bytes_today: None,
         bounds: seen.and_then(|seen| seen.bounds),
     }
