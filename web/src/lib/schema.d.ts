@@ -2914,6 +2914,11 @@ export interface components {
              * @description Their open sessions, if they say.
              */
             sessions: number | null;
+            /**
+             * @description The newest rate that its connections to each neighbour have shown, beside what is measured.
+             * @default []
+             */
+            shown: components["schemas"]["ShownRate"][];
             /** @description Its state. */
             state: components["schemas"]["HostState"];
         } & ({
@@ -4427,6 +4432,35 @@ export interface components {
              * @default null
              */
             tests_share: (number | string) | null;
+        };
+        /** @description The rate of a leg that connections have shown, while the network alone limited them. */
+        ShownRate: {
+            /**
+             * Format: uint32
+             * @description Connections that carried it.
+             */
+            connections: number;
+            /**
+             * Format: double
+             * @description The rate of all connections together, in Mbit/s.
+             */
+            rate_mbps: number;
+            /**
+             * Format: double
+             * @description Share of bytes that were sent again.
+             */
+            retransmitted: number | null;
+            /**
+             * name
+             * @description The place at the other end.
+             * @example office
+             */
+            to: string;
+            /**
+             * Format: uint64
+             * @description Time of the report, in milliseconds since the Unix epoch.
+             */
+            unix_ms: number;
         };
         /** @description The place of a site or region. */
         SiteLocation: {
