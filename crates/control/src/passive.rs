@@ -194,6 +194,26 @@ mod tests {
     }
 
     #[test]
+    fn newest_rate_of_connections_is_kept_until_another_is_shown() {
+        let mut bench = Bench::in_service();
+        let shown = |bench: &Bench| {
+            let rates = bench.state().seen.values().flat_map(|seen| &seen.shown);
+            rates.map(|rate| (rate.rate_mbps, rate.unix_ms)).collect::<Vec<_>>()
+        };
+        report(&mut bench, leg(380.0, 2));
+        let first = bench.now;
+        assert_eq!(shown(&bench), [(380.0, first)]);
+        bench.now += 5000;
+        report(&mut bench, PassiveLeg { rate_mbps: None, ..leg(0.0, 0) });
+        report(&mut bench, leg(f64::NAN, 1));
+        let other = SiteId::new("gcp:nowhere").unwrap();
+        report(&mut bench, PassiveLeg { to: other, ..leg(9.0, 1) });
+        assert_eq!(shown(&bench), [(380.0, first)], "of legs that are watched");
+        report(&mut bench, leg(370.0, 1));
+        assert_eq!(shown(&bench), [(370.0, bench.now)]);
+    }
+
+    #[test]
     fn rate_that_two_reports_contradict_is_measured_at_once() {
         let mut bench = Bench::in_service();
         assert!(!report(&mut bench, leg(100.0, 1)));
