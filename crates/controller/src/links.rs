@@ -21,7 +21,7 @@ pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// its connections; with [`LOOK_EVERY`] below three seconds.
 const SILENT_AFTER: Duration = Duration::from_millis(2300);
 /// Time between two looks. Chosen: a look at 1,000 connections takes about a millisecond.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(400);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time after which a peer without a connection is forgotten: what it reported last is too old
 /// then anyway.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);

@@ -8,7 +8,7 @@ import type { Change, Kind } from './types';
 /** Longest silence of the stream, which sends something each 5 s. */
 const MAX_SILENCE = 15_000;
 /** Least time between two reads of one thing. */
-const MIN_PAUSE = 300;
+const MIN_PAUSE = 200;
 /** Time after which a read that failed is tried again. */
 const PAUSE_AFTER_PROBLEM = 5000;
 

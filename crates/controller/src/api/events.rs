@@ -26,7 +26,7 @@ pub(super) const MAX_LISTENERS: usize = 64;
 /// page tells a controller that is silent from one that has no news in three of them.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Least time between two events for one listener. Chosen: people see no difference.
-const MIN_PAUSE: Duration = Duration::from_millis(200);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for a listener that takes nothing. Chosen: six keep-alive comments.
 const SLOW_LISTENER: Duration = Duration::from_secs(30);
 
