@@ -87,10 +87,7 @@ impl Subject {
 
     /// Returns whether it is made of our own program.
     pub(crate) const fn is_ours(self) -> bool {
-        match self {
-            Self::Direct | Self::Nginx | Self::Haproxy | Self::HaproxyThree => false,
-            _ => true,
-        }
+        !matches!(self, Self::Direct | Self::Nginx | Self::Haproxy | Self::HaproxyThree)
     }
 
     pub(crate) const fn name(self) -> &'static str {

@@ -201,6 +201,8 @@ mod tests {
             control_failed_sessions: 1,
             bytes: 1,
             speedup: Some(estimate(4.0)),
+            overlay_seconds: None,
+            control_seconds: None,
             speedup_predicted: Some(12.34),
             seconds_saved: Some(estimate(6543.2)),
             cost: Money::from_usd(12.34).unwrap(),

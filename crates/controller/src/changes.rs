@@ -180,6 +180,7 @@ mod tests {
             }],
             agent_version: String::new(),
             bounds: None,
+            shown: Vec::new(),
         };
         let mut state = State::default();
         assert!(is_news(&state, &seen(1, ProcessState::Ready, None)));

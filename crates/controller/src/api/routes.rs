@@ -93,7 +93,12 @@ fn put_of(path: &'static str, summary: &'static str, handler: MethodRouter<Share
 }
 
 fn routes() -> impl Iterator<Item = Route> {
-    hosts_and_flows().into_iter().chain(overlay()).chain(of_tenants()).chain(seen())
+    hosts_and_flows()
+        .into_iter()
+        .chain(learned())
+        .chain(overlay())
+        .chain(of_tenants())
+        .chain(seen())
 }
 
 /// Returns the routes of hosts and flows.
@@ -131,6 +136,26 @@ fn hosts_and_flows() -> Vec<Route> {
         )
         .answers::<Usage>()
         .for_tenants(),
+        of_days(
+            get_of(
+                "/v1/flows/{id}/gain",
+                "Gain of one flow in the last days",
+                get(handlers::flow_gain),
+            )
+            .answers::<GainOfFlow>()
+            .for_tenants(),
+        ),
+        get_of("/v1/flows/{id}/paths", "Paths that a flow had", get(handlers::path_history))
+            .answers::<PathsOfFlow>()
+            .for_tenants(),
+        get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
+            .answers::<Explained>(),
+    ]
+}
+
+/// Returns the routes of destinations that gateways learn.
+fn learned() -> Vec<Route> {
+    vec![
         get_of("/v1/learned", "Destinations that gateways have learned", get(handlers::learned))
             .answers::<LearnedView>(),
         post_of(
@@ -154,20 +179,6 @@ fn hosts_and_flows() -> Vec<Route> {
             "End the proxies of a site",
             delete(handlers::remove_proxies),
         ),
-        of_days(
-            get_of(
-                "/v1/flows/{id}/gain",
-                "Gain of one flow in the last days",
-                get(handlers::flow_gain),
-            )
-            .answers::<GainOfFlow>()
-            .for_tenants(),
-        ),
-        get_of("/v1/flows/{id}/paths", "Paths that a flow had", get(handlers::path_history))
-            .answers::<PathsOfFlow>()
-            .for_tenants(),
-        get_of("/v1/flows/{id}/explain", "Why a flow takes its path", get(handlers::explain))
-            .answers::<Explained>(),
     ]
 }
 

@@ -113,6 +113,7 @@ fn newest_record_of_each_key_survives() {
         processes: Vec::new(),
         agent_version: "0.1.0".to_owned(),
         bounds: None,
+        shown: Vec::new(),
     });
     let mut store = Store::open(&file).unwrap();
     store.append(1, &[Record::Counters(Counters::default()), flow("a"), flow("b")]).unwrap();
