@@ -116,14 +116,16 @@ fn costs(gain: Gain) -> Costs {
         let relays = || gain.relays.iter().filter(|relay| relay.day == number);
         let billed = || gain.billed.iter().filter(|billed| billed.day == number);
         let date = day(number);
-        let spent = gain.spent.iter().find(|spent| spent.day == number);
+        // A day without a row has cost nothing.
+        let nothing = DaySpent::default();
+        let spent = gain.spent.iter().find(|spent| spent.day == number).unwrap_or(&nothing);
         costs.push(Cost {
             date: date.clone(),
             of: Of::All,
             name: None,
             bytes: None,
-            estimated_usd: spent.map(|spent| spent.estimated),
-            metered_usd: spent.map_or(Money::ZERO, DaySpent::total),
+            estimated_usd: Some(spent.estimated),
+            metered_usd: spent.total(),
             billed_usd: billed().map(|one| one.usd).reduce(|sum, usd| sum + usd),
         });
         let row = |of, name: &str, bytes, metered_usd| Cost {
@@ -147,8 +149,8 @@ fn costs(gain: Gain) -> Costs {
             billed_usd: Some(one.usd),
             ..row(Of::Relay, one.host.as_str(), 0, Money::ZERO)
         }));
-        let tests = spent.filter(|it| it.tests > Money::ZERO || it.test_bytes.unwrap_or(0) > 0);
-        costs.extend(tests.map(|spent| Cost {
+        let has_tests = spent.tests > Money::ZERO || spent.test_bytes.unwrap_or(0) > 0;
+        costs.extend(has_tests.then(|| Cost {
             date: date.clone(),
             of: Of::RateTests,
             name: None,
