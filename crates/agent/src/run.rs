@@ -5,7 +5,7 @@
 
 mod bounds;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -84,10 +84,7 @@ pub async fn run(
     let supervisor = Supervisor::new(home.clone(), options.program.clone())?;
     let supervisor = supervisor.with_relay_setup(options.relay_setup);
     let (results, mut measured) = mpsc::unbounded_channel();
-    let mut sources = Sources::start(results)?;
-    if let Some(file) = &options.access_log {
-        sources.sessions.copy_to(file)?;
-    }
+    let sources = Sources::start(results, options.access_log.as_deref())?;
     let mut agent = Agent::new(home.clone(), membership.clone(), supervisor, sources);
     agent.take_last_document().await;
 
@@ -203,11 +200,18 @@ struct Sources {
 
 impl Sources {
     /// Starts them; results of probes go to `results`.
-    fn start(results: mpsc::UnboundedSender<ProbeResult>) -> Result<Self, AgentError> {
+    fn start(
+        results: mpsc::UnboundedSender<ProbeResult>,
+        access_log: Option<&Path>,
+    ) -> Result<Self, AgentError> {
         let random = tradewind_net::entropy::bytes().map_err(AgentError::system("entropy"))?;
+        let mut sessions = Sessions::new(u64::from_le_bytes(random));
+        if let Some(file) = access_log {
+            sessions.copy_to(file)?;
+        }
         Ok(Self {
             probes: Probes::new(results),
-            sessions: Sessions::new(u64::from_le_bytes(random)),
+            sessions,
             packets: Packets::default(),
             passive: Passive::start()?,
             learners: Learners::start()?,

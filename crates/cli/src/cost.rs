@@ -234,6 +234,19 @@ mod tests {
         }
     }
 
+    fn today() -> Spending {
+        Spending {
+            day: 20_785,
+            estimated: Money::ZERO,
+            machines: Money::ZERO,
+            traffic: Money::ZERO,
+            tests: Money::ZERO,
+            budget: Money::ZERO,
+            is_alarmed: false,
+            is_exhausted: false,
+        }
+    }
+
     #[test]
     fn money_is_by_day_relay_and_flow() {
         let usd = |usd| Money::from_usd(usd).unwrap();
@@ -244,16 +257,6 @@ mod tests {
             bytes: 1000,
             seconds_saved: None,
             cost: usd(cost),
-        };
-        let spending = Spending {
-            day: 20_785,
-            estimated: usd(2.0),
-            machines: usd(0.5),
-            traffic: usd(0.25),
-            tests: usd(0.125),
-            budget: usd(6.0),
-            is_alarmed: false,
-            is_exhausted: false,
         };
         // Packets are part of a day's traffic, and of no relay's sessions.
         let spent = |day, traffic| DaySpent {
@@ -281,7 +284,7 @@ mod tests {
                 DaySpent { tests: usd(0.25), test_bytes: None, ..spent(20_784, 3.0) },
                 DaySpent { tests: usd(0.125), test_bytes: Some(9), ..spent(20_785, 1.0) },
             ],
-            spending,
+            spending: today(),
         });
         let rows: Vec<String> = costs
             .costs

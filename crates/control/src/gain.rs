@@ -120,7 +120,7 @@ pub struct Spending {
     pub is_exhausted: bool,
 }
 
-/// What a day has cost.
+/// The cost of a day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DaySpent {
     /// The day, in days since the Unix epoch (UTC).

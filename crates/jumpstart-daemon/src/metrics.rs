@@ -14,7 +14,7 @@ use crate::actuate::Outcome;
 
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// What becomes of changes, and what the program in the kernel reports.
+/// The outcomes of changes, and the events that the program in the kernel reports.
 const OUTCOMES: [&str; 6] = ["done", "unneeded", "foreign", "unreachable", "shown", "failed"];
 const EVENTS: [&str; 5] = ["jumped", "control", "first_flight_lost", "lost_events", "unremembered"];
 

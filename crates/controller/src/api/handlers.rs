@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
+use serde::Serialize;
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
 use tradewind_control::what_if::WhatIf;
@@ -84,11 +85,21 @@ pub(super) async fn flow(
     Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
 ) -> Answered {
-    let id: FlowId = named(&id)?;
     let links = shared.engine.links().clone();
+    of_flow(&shared, rights, &id, move |controller, id| show::flow(controller, &links, id)).await
+}
+
+/// Answers with what `shown` returns of a flow that the token sees.
+async fn of_flow<T: Serialize + Send + 'static>(
+    shared: &Shared,
+    rights: Rights,
+    id: &str,
+    shown: impl FnOnce(&Controller, &FlowId) -> Result<T, Refusal> + Send + 'static,
+) -> Answered {
+    let id: FlowId = named(id)?;
     let seen = move |controller: &Controller| {
         tenants::check_seen(controller, &rights, &id)?;
-        show::flow(controller, &links, &id)
+        shown(controller, &id)
     };
     answer::ok(&shared.engine.read(seen).await?)
 }
@@ -98,12 +109,7 @@ pub(super) async fn usage(
     Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
 ) -> Answered {
-    let id: FlowId = named(&id)?;
-    let seen = move |controller: &Controller| {
-        tenants::check_seen(controller, &rights, &id)?;
-        show::usage(controller, &id)
-    };
-    answer::ok(&shared.engine.read(seen).await?)
+    of_flow(&shared, rights, &id, show::usage).await
 }
 
 pub(super) async fn flow_gain(
@@ -112,19 +118,17 @@ pub(super) async fn flow_gain(
     Path(id): Path<String>,
     request: Request,
 ) -> Answered {
-    let id: FlowId = named(&id)?;
     let days = days(request.uri().query())?;
-    let seen = move |controller: &Controller| {
-        tenants::check_seen(controller, &rights, &id)?;
-        let mut gain = show::flow_gain(controller, &id, days)?;
-        let of_tenants = &controller.state().tenants;
-        if let Some(own) = rights.tenant.as_ref().and_then(|own| of_tenants.get(own)) {
+    let tenant = rights.tenant.clone();
+    let shown = move |controller: &Controller, id: &FlowId| {
+        let mut gain = show::flow_gain(controller, id, days)?;
+        if let Some(own) = tenant.and_then(|own| controller.state().tenants.get(&own)) {
             gain.gain.retain(|row| own.had(&row.flow, row.day));
             gain.relayed.retain(|row| own.had(&row.flow, row.day));
         }
-        Ok::<_, Refusal>(gain)
+        Ok(gain)
     };
-    answer::ok(&shared.engine.read(seen).await?)
+    of_flow(&shared, rights, &id, shown).await
 }
 
 pub(super) async fn path_history(
@@ -132,12 +136,7 @@ pub(super) async fn path_history(
     Extension(rights): Extension<Rights>,
     Path(id): Path<String>,
 ) -> Answered {
-    let id: FlowId = named(&id)?;
-    let seen = move |controller: &Controller| {
-        tenants::check_seen(controller, &rights, &id)?;
-        show::path_history(controller, &id)
-    };
-    answer::ok(&shared.engine.read(seen).await?)
+    of_flow(&shared, rights, &id, show::path_history).await
 }
 
 pub(super) async fn explain(State(shared): State<Shared>, Path(id): Path<String>) -> Answered {
