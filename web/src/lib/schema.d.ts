@@ -2287,7 +2287,7 @@ export interface components {
             /** @description The reason for that service. */
             why: string;
         };
-        /** @description What a day has cost. */
+        /** @description The cost of a day. */
         DaySpent: {
             /**
              * Format: uint64
