@@ -3,8 +3,8 @@
 //! An agent always has a connection open, on which it waits for its next document. The kernel of
 //! its host closes that when the agent's process ends, and answers the probes that this side sends
 //! each second for as long as the host runs and can be reached. So an agent that is heard over no
-//! connection for [`SILENT_AFTER`] is away. That says nothing of its relay, which may well carry
-//! traffic.
+//! connection for [`SILENT_AFTER`] is away, and so is one that has had none for [`GONE_AFTER`]. That
+//! says nothing of its relay, which may well carry traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -20,6 +20,9 @@ pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which an agent is away. Chosen: two probes or their answers are lost on each of
 /// its connections; with [`LOOK_EVERY`] below three seconds.
 const SILENT_AFTER: Duration = Duration::from_millis(2300);
+/// Time without a connection after which an agent is away. Chosen: three times the first pause
+/// after which one that lost its connection dials again.
+const GONE_AFTER: Duration = Duration::from_millis(1500);
 /// Time between two looks. Chosen: a look at 1,000 connections takes about a millisecond.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time after which a peer without a connection is forgotten: what it reported last is too old
@@ -55,7 +58,8 @@ impl Peer {
     }
 
     fn is_silent(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.heard) > SILENT_AFTER
+        let most = if self.open.is_empty() { GONE_AFTER } else { SILENT_AFTER };
+        now.saturating_duration_since(self.heard) > most
     }
 }
 
@@ -142,10 +146,12 @@ mod tests {
         let identity = IdentityKey::from_entropy([1; 32]).public();
         let accept = || OwnedFd::from(listener.accept().unwrap().0);
         let open = peers.each_ref().map(|_| links.open(identity, accept()));
-        let wait = || std::thread::sleep(SILENT_AFTER + Duration::from_millis(100));
+        let wait = |span| std::thread::sleep(span + Duration::from_millis(100));
         assert!(!links.look(Instant::now()) && !links.is_silent(&identity));
         // Nobody probes these connections.
-        wait();
+        wait(GONE_AFTER);
+        assert!(!links.look(Instant::now()), "probes may be under way");
+        wait(SILENT_AFTER - GONE_AFTER);
         assert!(links.look(Instant::now()) && links.is_silent(&identity));
         assert!(!links.look(Instant::now()), "it is no news");
         peers[1].set_nodelay(true).unwrap();
@@ -153,7 +159,7 @@ mod tests {
         assert!(links.look(Instant::now()) && !links.is_silent(&identity));
         drop(open);
         assert!(!links.look(Instant::now()), "it has ended right now");
-        wait();
+        wait(GONE_AFTER);
         assert!(links.look(Instant::now()) && links.is_silent(&identity));
         let back = links.open(identity, OwnedFd::from(peers[0].try_clone().unwrap()));
         assert!(!links.is_silent(&identity), "at once");
