@@ -472,6 +472,7 @@ mod tests {
     use crate::draft::DAY_MS;
     use crate::event::{Event, SettingsRequest};
     use crate::message::{Arm, SessionTally};
+    use crate::state::NEWEST_PLANS;
     use crate::testing::{Bench, PATH, flow, host, tally};
 
     /// Returns a plan that is not in effect, over the same hosts, beside the one that is.
@@ -533,6 +534,19 @@ mod tests {
         bench.pass(30);
         assert!(since(&bench, "a").unwrap() > new);
         assert_eq!(since(&bench, "b"), Some(new));
+    }
+
+    #[test]
+    fn proposal_can_be_applied_until_many_newer_ones_were_made() {
+        let mut bench = Bench::in_service();
+        bench.event(Event::ChangeSettings(SettingsRequest::mode(Mode::Suggest)));
+        let plans = [(); NEWEST_PLANS + 1].map(|()| bench.plan());
+        let refused = bench.refusal(Event::Apply { plan: plans[0] });
+        assert_eq!(refused, Refusal::NotFound(format!("no plan {}", plans[0])));
+        bench.event(Event::Apply { plan: plans[1] });
+        bench.pass(30);
+        let Rollout { to, step, .. } = bench.state().rollout;
+        assert_eq!((to, step), (Some(plans[1]), Step::Done));
     }
 
     #[test]

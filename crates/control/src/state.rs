@@ -45,7 +45,7 @@ pub struct State {
     pub measurements: Arc<BTreeMap<(SiteId, SiteId), LegMeasurement>>,
     /// The last rate test of each leg.
     pub rate_tests: Arc<BTreeMap<(SiteId, SiteId), RateTest>>,
-    /// Plans, by number: those of the rollout and the newest.
+    /// Plans, by number: those of the rollout and the newest [`NEWEST_PLANS`].
     pub plans: Arc<BTreeMap<u64, PlanRecord>>,
     /// The rollout.
     pub rollout: Rollout,
@@ -110,6 +110,9 @@ pub const DAYS_IN_MEMORY: usize = 31;
 
 /// Audit entries kept in memory; the store keeps all. Chosen: a screen of a day.
 const AUDIT_IN_MEMORY: usize = 1000;
+/// Newest plans that are kept. Chosen: who reads a proposal for some minutes may still apply it,
+/// though new measurements have led to newer ones.
+pub const NEWEST_PLANS: usize = 8;
 
 /// Longest time between two ticks; after a longer one, or a step back of the clock, the controller
 /// concludes nothing from the silence of hosts for a while. Chosen: ticks come every second.
@@ -417,16 +420,15 @@ impl State {
         }
     }
 
-    /// Forgets all plans but those of the rollout and the newest.
+    /// Forgets all plans but those of the rollout and the newest ones.
     fn forget_plans(&mut self) {
-        let newest = self.plans.keys().next_back().copied();
-        let retiring = self.rollout.retiring.iter().map(|retiring| Some(retiring.plan));
-        let used: Vec<Option<u64>> =
-            retiring.chain([self.rollout.from, self.rollout.to, newest]).collect();
-        let is_used = |number: u64| used.contains(&Some(number));
-        if !self.plans.keys().all(|number| is_used(*number)) {
-            Arc::make_mut(&mut self.plans).retain(|number, _| is_used(*number));
-            Arc::make_mut(&mut self.index).keep_plans(is_used);
+        let newest = self.plans.keys().rev().take(NEWEST_PLANS).copied();
+        let retiring = self.rollout.retiring.iter().map(|retiring| retiring.plan);
+        let of_rollout = self.rollout.from.into_iter().chain(self.rollout.to);
+        let used: BTreeSet<u64> = newest.chain(retiring).chain(of_rollout).collect();
+        if !self.plans.keys().all(|number| used.contains(number)) {
+            Arc::make_mut(&mut self.plans).retain(|number, _| used.contains(number));
+            Arc::make_mut(&mut self.index).keep_plans(|number| used.contains(&number));
         }
     }
 }

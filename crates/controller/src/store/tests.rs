@@ -14,6 +14,7 @@ use tradewind_control::record::{
     BatchTaken, Counters, DaySessions, DayUsage, FlowRecord, HourUsage, PlanRecord, Rollout, Seen,
     Settings as OperatorSettings, Spent, Step,
 };
+use tradewind_control::state::NEWEST_PLANS;
 use tradewind_desired::packets::Chooser;
 use tradewind_model::measurement::{RateSummary, RttSummary};
 use tradewind_plan::Plan;
@@ -144,14 +145,16 @@ fn used_plans_come_back_whatever_their_number() {
     let place = TestFolder::new("plans");
     let file = place.path().join("store.db");
     let mut store = Store::open(&file).unwrap();
-    for number in [9, 10, 11] {
+    let newest = 11..11 + NEWEST_PLANS as u64;
+    for number in [9, 10].into_iter().chain(newest.clone()) {
         store.append(1, &[plan(number)]).unwrap();
     }
     let rollout = Rollout { to: Some(9), step: Step::Done, since_unix_ms: 1, ..Rollout::default() };
     store.append(1, &[Record::Rollout(rollout)]).unwrap();
     let mut state = tradewind_control::State::default();
     store.records().unwrap().into_iter().for_each(|record| state.apply(record));
-    assert_eq!(state.plans.keys().copied().collect::<Vec<_>>(), [9, 11]);
+    let kept: Vec<u64> = [9].into_iter().chain(newest).collect();
+    assert_eq!(state.plans.keys().copied().collect::<Vec<_>>(), kept);
     store.prune(2, &state.plans.keys().copied().collect()).unwrap();
     let plans = store.records().unwrap();
     assert!(!plans.contains(&plan(10)) && plans.contains(&plan(9)));
