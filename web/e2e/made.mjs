@@ -169,15 +169,15 @@ function answers() {
       since_unix_ms: now - 3_600_000 * chance(),
     };
   });
-  // A thousand of them are live.
-  const gains = flows.map((flow, index) => {
+  // A thousand of them are live; the others have no sessions, and so no gain.
+  const live = flows.filter((_, index) => index % 10 === 1);
+  const gains = live.map((flow) => {
     const value = 1 + 2 * chance();
-    const isLive = index % 10 === 3;
     return {
       flow: flow.id,
       day,
-      overlay_sessions: isLive ? 40 : 0,
-      control_sessions: isLive ? 12 : 0,
+      overlay_sessions: 40,
+      control_sessions: 12,
       other_sessions: 0,
       failed_sessions: 0,
       fallback_sessions: 0,
@@ -193,22 +193,19 @@ function answers() {
       usd_per_second_saved: null,
     };
   });
-  const legs = regions.flatMap((source, row) =>
+  const legs = regions.flatMap((_, source) =>
     regions
-      .filter((_, column) => column !== row)
-      .map((destination) => ({
+      .map((_, destination) => ({
         source,
         destination,
-        rtt: {
-          min: `${(5 + 300 * chance()).toFixed(2)} ms`,
-          median: '120 ms',
-          spread: '2 ms',
-          count: 5,
-        },
-        rate: { rate: '84.3 Mbit/s', connections: 1, window: null, retransmitted: 0.001 },
+        rtt_min_ms: Number((5 + 300 * chance()).toFixed(3)),
+        rtt_median_ms: 120.5,
+        rate_mbps: 84.3,
+        retransmitted: 0.001,
         method: pick(['tcp', 'tcp', 'passive', 'imported', 'distance']),
         measured_at_unix_ms: now - Math.floor(3_600_000 * chance()),
-      })),
+      }))
+      .filter(({ destination }) => destination !== source),
   );
   const settings = {
     schema_version,
@@ -330,7 +327,7 @@ function answers() {
     },
     '/v1/front': front(settings.budget_usd_per_day),
     '/v1/what-if': supposed(flows),
-    '/v1/measurements': { schema_version, legs },
+    '/v1/measurements/columns': { schema_version, places: regions, legs },
     '/v1/places': {
       schema_version,
       places: [...regions, ...sites].map((site) => ({
@@ -496,21 +493,29 @@ const VARIED = ['bytes', 'sessions', 'seconds', 'cost', 'packets', 'samples', 'p
 function varied(turn) {
   if (turn === 0) return undefined;
   return (key, value) => {
-    if (key === 'median') return `${100 + (turn % 100)} ms`;
+    if (key === 'rtt_median_ms') return value.map(() => 100 + (turn % 100));
     return typeof value === 'number' && VARIED.includes(key) ? value + turn : value;
   };
 }
 
-/** Returns the gain of so many days; before today only live flows have any. */
+/** Returns the gain of so many days. */
 function gainOf(gain, query, turn) {
   const days = Number(query.get('days') ?? 1);
   const one = query.get('flow');
   const wanted = one === null ? gain.flows : gain.flows.filter(({ flow }) => flow === one);
-  const live = wanted.filter((flow) => flow.overlay_sessions > 0);
-  const before = Array.from({ length: days - 1 }, (_, index) =>
-    live.map((flow) => ({ ...flow, day: flow.day - days + 1 + index })),
-  );
-  return JSON.stringify({ ...gain, days, flows: [...before.flat(), ...wanted] }, varied(turn));
+  const ofDay = (_, index) => wanted.map((flow) => ({ ...flow, day: flow.day - days + 1 + index }));
+  const rows = Array.from({ length: days }, ofDay).flat();
+  return JSON.stringify({ ...gain, days, flows: rows }, varied(turn));
+}
+
+/** Returns the columns of legs: of all, or of those from and to one place. */
+function columnsOf({ schema_version, places, legs }, query, turn) {
+  const place = query.get('place');
+  const at = places.indexOf(place);
+  const asked = legs.filter((leg) => place === null || [leg.source, leg.destination].includes(at));
+  const column = (key) => [key, asked.map((leg) => leg[key])];
+  const columns = Object.fromEntries(Object.keys(legs[0]).map(column));
+  return JSON.stringify({ schema_version, places, ...columns }, varied(turn));
 }
 
 /** Starts it; `events(false)` cuts the streams of events and refuses new ones. */
@@ -543,6 +548,8 @@ export async function start() {
     if (pathname === '/v1/access') {
       return response.end(JSON.stringify({ schema_version: 1, may_write: token === OPERATOR }));
     }
+    if (pathname === '/v1/measurements/columns')
+      return response.end(columnsOf(all[pathname], query, turn));
     if (pathname === '/v1/gain') return response.end(gainOf(all[pathname], query, turn));
     const text = textOf(pathname);
     return text === undefined ? refuse(404, `no such path: ${pathname}`) : response.end(text);

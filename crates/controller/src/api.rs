@@ -7,6 +7,7 @@
 mod events;
 mod guard;
 mod handlers;
+mod measurements;
 mod packets;
 mod page;
 mod places;

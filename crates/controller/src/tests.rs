@@ -41,9 +41,8 @@ use crate::server::{Server, Stopper};
 use crate::store;
 use crate::testing::TestFolder;
 use crate::view::{
-    Audit, Explained, FlowRequest, FlowView, Flows, Gain, History, HostState, Hosts, InviteAnswer,
-    InviteRequest, InviteView, Measurements, PlanView, SettingsRequest, SettingsView, Status,
-    StatusProblem,
+    Audit, Explained, FlowRequest, FlowView, Flows, Gain, HostState, Hosts, InviteAnswer,
+    InviteRequest, InviteView, PlanView, SettingsRequest, SettingsView, Status, StatusProblem,
 };
 use crate::{Client, ClientError};
 
@@ -576,10 +575,7 @@ fn overlay_is_measured_planned_and_put_into_effect() {
     assert_eq!(explanation.path.legs.len(), 2);
     assert!(client.get::<Explained>("/v1/flows/none/explain").is_err());
     observing::answers_are_as_documented(&running);
-    let measured: Measurements = client.get("/v1/measurements").unwrap();
-    assert!(measured.legs.len() >= 3, "{measured:?}");
-    let history: History = client.get("/v1/measurements/office/192.0.2.7").unwrap();
-    assert_eq!(history.measured[0].rtt_min_ms, 200.0);
+    observing::legs_are_measured(&client);
     observing::relay_is_at_its_place(&client);
     asking::plans_are_asked_about(&running, &plan);
 

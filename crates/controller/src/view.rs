@@ -4,12 +4,14 @@
 //!
 //! Errors have a 4xx or 5xx status and an [`ErrorAnswer`](tradewind_control::message::ErrorAnswer).
 
+mod measurements;
 mod packets;
 mod tenants;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+pub use measurements::{History, ImportRequest, MeasurementColumns, Measurements};
 pub use packets::{PacketFlowRequest, PacketFlowView, PacketFlows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use tradewind_control::demand::Demand;
 use tradewind_control::explain::Explanation;
 use tradewind_control::front::Point;
 use tradewind_control::gain::{DaySpent, FlowGain, RelayGain, Spending};
-use tradewind_control::imported::{Billed, Imported};
+use tradewind_control::imported::Billed;
 use tradewind_control::jumpstart::{ArmsView, HostJumpstart};
 use tradewind_control::learned::Learned;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
@@ -37,11 +39,9 @@ use tradewind_control::transfers::TransferQuantiles;
 use tradewind_control::what_if::{Supposed, Worth};
 pub use tradewind_control::{JumpstartRequest, SettingsRequest};
 use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
-use tradewind_model::measurement::LegMeasurement;
 use tradewind_units::{Bytes, Duration, FlowId, HostId, Money, Ratio, SiteId, time};
 
 use crate::changes::Kind;
-use crate::store::MeasuredOnce;
 
 /// The version of all answers: raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -485,36 +485,6 @@ pub struct Change {
     pub version: u64,
     /// The kinds that have changed since the event before; the first event names all.
     pub kinds: Vec<Kind>,
-}
-
-/// The newest measurement of each leg.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Measurements {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// The legs.
-    pub legs: Vec<LegMeasurement>,
-}
-
-/// The measurements of one leg in the last week.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct History {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// The sender.
-    pub from: SiteId,
-    /// The receiver.
-    pub to: SiteId,
-    /// The measurements, oldest first.
-    pub measured: Vec<MeasuredOnce>,
-}
-
-/// Measurements of others to take in: all of them or none.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportRequest {
-    /// The measurements, 1 to [`MAX_IMPORTED`](tradewind_control::imported::MAX_IMPORTED).
-    pub measurements: Vec<Imported>,
 }
 
 /// Bills to take in: all of them or none.

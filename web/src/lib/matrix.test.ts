@@ -1,35 +1,52 @@
 import { describe, expect, it } from 'vitest';
 
+import { legsOf } from './legs';
 import { legAt, matrixOf, rgb, sideOf, strengthsOf } from './matrix';
-import type { LegMeasurement, Method } from './types';
-
-const leg = (
-  source: string,
-  destination: string,
-  rtt: string,
-  method: Method,
-  at: number | null,
-): LegMeasurement => ({
-  source,
-  destination,
-  rtt: { min: rtt, median: rtt, spread: '0 ms', count: 1 },
-  rate: null,
-  method,
-  measured_at_unix_ms: at,
-});
+import type { MeasurementColumns } from './types';
 
 describe('the matrix', () => {
-  const legs = [leg('b', 'a', '100 ms', 'tcp', 1000), leg('a', 'c', '50 ms', 'distance', null)];
-  const matrix = matrixOf(legs);
+  const columns: MeasurementColumns = {
+    schema_version: 1,
+    places: ['a', 'b', 'c'],
+    source: [1, 0],
+    destination: [0, 2],
+    rtt_min_ms: [100, 50],
+    rtt_median_ms: [110, 60],
+    rate_mbps: [84.3, null],
+    retransmitted: [0.01, null],
+    method: ['tcp', 'distance'],
+    measured_at_unix_ms: [1000, null],
+  };
+  const matrix = matrixOf(columns);
 
-  it('has a row and a column for each site', () => {
-    expect(matrix.sites).toEqual(['a', 'b', 'c']);
+  it('has a row and a column for each place', () => {
     expect([...matrix.cells]).toEqual([-1, -1, 1, 0, -1, -1, -1, -1, -1]);
-    expect(legAt(matrix, 1, 0)).toBe(legs[0]);
-    expect([legAt(matrix, 0, 0), legAt(matrix, 0, 3), legAt(matrix, -1, 5)]).toEqual([
-      null,
-      null,
-      null,
+    const cells = [[1, 0], [0, 0], [0, 3], [-1, 5]] as const;
+    expect(cells.map(([row, column]) => legAt(matrix, row, column))).toEqual([0, null, null, null]);
+  });
+
+  it('has the legs of the list', () => {
+    expect(legsOf(columns)).toEqual([
+      {
+        source: 'b',
+        destination: 'a',
+        rtt_min_ms: 100,
+        rtt_median_ms: 110,
+        rate_mbps: 84.3,
+        retransmitted: 0.01,
+        method: 'tcp',
+        measured_at_unix_ms: 1000,
+      },
+      {
+        source: 'a',
+        destination: 'c',
+        rtt_min_ms: 50,
+        rtt_median_ms: 60,
+        rate_mbps: null,
+        retransmitted: null,
+        method: 'distance',
+        measured_at_unix_ms: null,
+      },
     ]);
   });
 

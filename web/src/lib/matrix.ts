@@ -1,18 +1,14 @@
 // The matrix of measurements: which cell is which pair, and how strong its colour is.
 
-import { quantity } from './format';
-import type { LegMeasurement, Method } from './types';
+import type { MeasurementColumns, Method } from './types';
 
 export type Shade = 'rtt' | 'age' | 'method';
 
 export interface Matrix {
-  legs: readonly LegMeasurement[];
-  /** All sites of the legs, by name: the rows, and the columns. */
-  sites: string[];
+  columns: MeasurementColumns;
   /** The number of each cell's leg, row by row; -1: none. */
   cells: Int32Array;
-  /** The least round trip of each leg, in milliseconds, and the longest of these. */
-  rtts: Float64Array;
+  /** The longest of the least round trips, in milliseconds; at least 1. */
   longest: number;
 }
 
@@ -28,44 +24,33 @@ export const METHOD_STRENGTHS: Record<Method, number> = {
 const OLDEST = 3_600_000;
 
 /** Returns which cell is which leg. Its loops are plain: there may be 40,000 legs. */
-export function matrixOf(legs: readonly LegMeasurement[]): Matrix {
-  const names = new Set<string>();
-  for (const leg of legs) names.add(leg.destination);
-  let last = '';
-  for (const { source } of legs) if (source !== last) names.add((last = source));
-  const sites = [...names].sort();
-  const places = new Map(sites.map((site, index) => [site, index]));
-  const cells = new Int32Array(sites.length ** 2).fill(-1);
-  const rtts = new Float64Array(legs.length);
+export function matrixOf(columns: MeasurementColumns): Matrix {
+  const { places, source, destination, rtt_min_ms: rtts } = columns;
+  const cells = new Int32Array(places.length ** 2).fill(-1);
   let longest = 1;
-  // Legs of one sender follow each other.
-  let [source, row] = ['', 0];
-  legs.forEach((leg, index) => {
-    if (leg.source !== source) [source, row] = [leg.source, places.get(leg.source) ?? 0];
-    const column = places.get(leg.destination) ?? 0;
-    cells[row * sites.length + column] = index;
-    const rtt = quantity(leg.rtt.min) ?? 0;
-    rtts[index] = rtt;
-    if (rtt > longest) longest = rtt;
-  });
-  return { legs, sites, cells, rtts, longest };
+  for (let leg = 0; leg < source.length; leg += 1) {
+    cells[(source[leg] as number) * places.length + (destination[leg] as number)] = leg;
+    longest = Math.max(longest, rtts[leg] as number);
+  }
+  return { columns, cells, longest };
 }
 
-/** Returns the leg of a cell, if it has one. */
-export function legAt({ legs, sites, cells }: Matrix, row: number, column: number) {
-  const isWithin = [row, column].every((at) => at >= 0 && at < sites.length);
-  return (isWithin && legs[cells[row * sites.length + column] ?? -1]) || null;
+/** Returns the number of a cell's leg, if it has one. */
+export function legAt({ columns, cells }: Matrix, row: number, column: number): number | null {
+  const side = columns.places.length;
+  const isWithin = [row, column].every((at) => at >= 0 && at < side);
+  const leg = isWithin ? (cells[row * side + column] ?? -1) : -1;
+  return leg < 0 ? null : leg;
 }
 
 /** Returns how strong the colour of each leg is, from 0, good, to 1. */
 export function strengthsOf(matrix: Matrix, shade: Shade, now: number): Float64Array {
-  const { legs, rtts, longest } = matrix;
-  if (shade === 'rtt') return rtts.map((rtt) => rtt / longest);
-  return Float64Array.from(legs, (leg) => {
-    if (shade === 'method') return METHOD_STRENGTHS[leg.method];
-    const age = leg.measured_at_unix_ms === null ? OLDEST : now - leg.measured_at_unix_ms;
-    return Math.min(1, Math.max(0, age / OLDEST));
-  });
+  const { columns, longest } = matrix;
+  if (shade === 'rtt') return Float64Array.from(columns.rtt_min_ms, (rtt) => rtt / longest);
+  if (shade === 'method') return Float64Array.from(columns.method, (of) => METHOD_STRENGTHS[of]);
+  return Float64Array.from(columns.measured_at_unix_ms, (at) =>
+    Math.min(1, Math.max(0, at === null ? 1 : (now - at) / OLDEST)),
+  );
 }
 
 /** Returns the opacity of a strength. */

@@ -1128,6 +1128,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/measurements/columns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The newest measurement of each leg, in columns */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description One end of the legs; all legs when absent */
+                    place?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The answer */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["MeasurementColumns"];
+                    };
+                };
+                /** @description The problem */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ErrorAnswer"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/measurements/{from}/{to}": {
         parameters: {
             query?: never;
@@ -3324,6 +3372,35 @@ export interface components {
              * @description Time when it was made, in milliseconds since the Unix epoch.
              */
             unix_ms: number;
+        };
+        /**
+         * @description The newest measurement of each leg, in columns: for charts of many legs, which read and draw
+         *     numbers in a fraction of the time that [`Measurements`] take. All columns have the same length.
+         */
+        MeasurementColumns: {
+            /** @description The receiver, as its index in `places`. */
+            destination: number[];
+            /** @description Time of the measurement, in milliseconds of Unix time; none for the distance model. */
+            measured_at_unix_ms: (number | null)[];
+            /** @description The method. */
+            method: components["schemas"]["Method"][];
+            /** @description The sites and regions at the ends of the legs, by name. */
+            places: string[];
+            /** @description The rate, in Mbit/s, where it was measured. */
+            rate_mbps: (number | null)[];
+            /** @description The share of segments sent again, where it was measured. */
+            retransmitted: (number | null)[];
+            /** @description The median, in milliseconds. */
+            rtt_median_ms: number[];
+            /** @description The least round-trip time, in milliseconds. */
+            rtt_min_ms: number[];
+            /**
+             * Format: uint32
+             * @description [`SCHEMA_VERSION`].
+             */
+            schema_version: number;
+            /** @description The sender of each leg, as its index in `places`. */
+            source: number[];
         };
         /** @description The newest measurement of each leg. */
         Measurements: {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
@@ -16,14 +17,14 @@ use super::{Shared, places, show, tenants};
 use crate::answer::{self, Answered, Problem};
 use crate::asking;
 use crate::view::{
-    AccessView, AdoptRequest, Audit, BillRequest, FlowRequest, History, ImportRequest,
-    InviteAnswer, InviteRequest, Measurements, ProxiesRequest, SCHEMA_VERSION, SettingsRequest,
+    AccessView, AdoptRequest, Audit, BillRequest, FlowRequest, InviteAnswer, InviteRequest,
+    ProxiesRequest, SCHEMA_VERSION, SettingsRequest,
 };
 
 /// Most bytes of a request's body. Chosen: a flow takes less than one.
 pub(super) const MAX_BYTES: usize = 64 * 1024;
 /// The same of an import. Chosen: 1000 measurements with names of the greatest length.
-const MAX_IMPORT_BYTES: usize = 512 * 1024;
+pub(super) const MAX_IMPORT_BYTES: usize = 512 * 1024;
 /// Most days of which the gain is told. Chosen: a month.
 pub(super) const MAX_DAYS: u64 = 31;
 
@@ -314,34 +315,9 @@ pub(super) async fn status(State(shared): State<Shared>) -> Answered {
     answer::ok(&shared.engine.read(status).await)
 }
 
-pub(super) async fn measurements(State(shared): State<Shared>) -> Answered {
-    let legs = |controller: &Controller| {
-        let legs = controller.state().measurements.values().cloned().collect();
-        Measurements { schema_version: SCHEMA_VERSION, legs }
-    };
-    answer::ok(&shared.engine.read(legs).await)
-}
-
-pub(super) async fn import(State(shared): State<Shared>, request: Request) -> Answered {
-    let ImportRequest { measurements } = answer::body(request, MAX_IMPORT_BYTES).await?;
-    let answered = done(&shared, Event::Import(measurements)).await?;
-    // They may allow another plan.
-    shared.planner.wake();
-    Ok(answered)
-}
-
 pub(super) async fn bill(State(shared): State<Shared>, request: Request) -> Answered {
     let BillRequest { billed } = answer::body(request, MAX_IMPORT_BYTES).await?;
     done(&shared, Event::Bill(billed)).await
-}
-
-pub(super) async fn history(
-    State(shared): State<Shared>,
-    Path((from, to)): Path<(String, String)>,
-) -> Answered {
-    let (from, to): (SiteId, SiteId) = (named(&from)?, named(&to)?);
-    let measured = shared.engine.history(from.to_string(), to.to_string()).await?;
-    answer::ok(&History { schema_version: SCHEMA_VERSION, from, to, measured })
 }
 
 pub(super) async fn places(State(shared): State<Shared>) -> Answered {
@@ -365,6 +341,18 @@ pub(super) async fn audit(State(shared): State<Shared>) -> Answered {
 pub(super) async fn done(shared: &Shared, event: Event) -> Answered {
     shared.engine.handle(event).await?;
     answer::nothing()
+}
+
+/// Reads `what=NAME` of a query, if there is one.
+pub(super) fn queried<T: std::str::FromStr<Err: std::fmt::Display>>(
+    query: Option<&str>,
+    what: &str,
+) -> Result<Option<T>, Problem> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(None) };
+    let name = query.strip_prefix(what).and_then(|rest| rest.strip_prefix('='));
+    let refused = || Problem::invalid(format!("expected `{what}=NAME` after `?`"));
+    let name = percent_decode_str(name.ok_or_else(refused)?).decode_utf8_lossy();
+    named(&name).map(Some)
 }
 
 /// Reads a name in a path.

@@ -10,14 +10,14 @@ use tradewind_control::message::ErrorAnswer;
 use tradewind_control::what_if::WhatIf;
 use tradewind_units::SiteId;
 
-use super::{Shared, events, guard, handlers, packets, tenants};
+use super::{Shared, events, guard, handlers, measurements, packets, tenants};
 use crate::answer::{self, Answered};
 use crate::view::{
     AccessView, AdoptRequest, Audit, BillRequest, Change, Explained, FlowRequest, FlowView, Flows,
     Front, Gain, GainOfFlow, History, Hosts, ImportRequest, InviteAnswer, InviteRequest,
-    InviteView, Jumpstart, LearnedView, Measurements, PacketFlowRequest, PacketFlowView,
-    PacketFlows, PathsOfFlow, Places, PlanView, ProxiesRequest, SettingsRequest, SettingsView,
-    Status, SupposedView, TenantRequest, Tenants, TokenAnswer, TokenRequest, Usage,
+    InviteView, Jumpstart, LearnedView, MeasurementColumns, Measurements, PacketFlowRequest,
+    PacketFlowView, PacketFlows, PathsOfFlow, Places, PlanView, ProxiesRequest, SettingsRequest,
+    SettingsView, Status, SupposedView, TenantRequest, Tenants, TokenAnswer, TokenRequest, Usage,
 };
 
 /// The place of schemas in the document.
@@ -71,13 +71,17 @@ impl Route {
 
     /// Lets the operator name a tenant.
     fn of_tenant(self) -> Self {
-        let name = json!({ "type": "string" });
-        Self { query: Some(("tenant", "The tenant whose flow it is", name)), ..self }
+        Self { query: Some(("tenant", "The tenant whose flow it is", name())), ..self }
     }
 
     fn answers<T: JsonSchema>(self) -> Self {
         Self { answer: Body::Json(SchemaGenerator::subschema_for::<T>), ..self }
     }
+}
+
+/// The schema of a name in a query.
+fn name() -> Value {
+    json!({ "type": "string" })
 }
 
 fn get_of(path: &'static str, summary: &'static str, handler: MethodRouter<Shared>) -> Route {
@@ -278,18 +282,23 @@ fn seen() -> Vec<Route> {
             answer: Body::Events(SchemaGenerator::subschema_for::<Change>),
             ..get_of("/v1/events", "Changes as they happen", get(events::events))
         },
-        get_of(
-            "/v1/measurements",
-            "The newest measurement of each leg",
-            get(handlers::measurements),
-        )
-        .answers::<Measurements>(),
-        post_of("/v1/measurements", "Take measurements of others in", post(handlers::import))
+        get_of("/v1/measurements", "The newest measurement of each leg", get(measurements::list))
+            .answers::<Measurements>(),
+        Route {
+            query: Some(("place", "One end of the legs; all legs when absent", name())),
+            ..get_of(
+                "/v1/measurements/columns",
+                "The newest measurement of each leg, in columns",
+                get(measurements::columns),
+            )
+        }
+        .answers::<MeasurementColumns>(),
+        post_of("/v1/measurements", "Take measurements of others in", post(measurements::import))
             .takes::<ImportRequest>(),
         get_of(
             "/v1/measurements/{from}/{to}",
             "The measurements of a leg in the last week",
-            get(handlers::history),
+            get(measurements::history),
         )
         .answers::<History>(),
         get_of("/v1/places", "Where sites and regions are, as far as known", get(handlers::places))

@@ -12,7 +12,7 @@ use tradewind_units::{FlowId, Money};
 
 use super::Shared;
 use super::guard::Rights;
-use super::handlers::{MAX_BYTES, days, done, named};
+use super::handlers::{MAX_BYTES, days, done, named, queried};
 use crate::answer::{self, Answered, Problem};
 use crate::engine::millis;
 use crate::view::{
@@ -88,14 +88,7 @@ pub(super) fn of_tenant(
     query: Option<&str>,
     event: Event,
 ) -> Result<Event, Problem> {
-    let asked = match query.filter(|query| !query.is_empty()) {
-        None => None,
-        Some(query) => {
-            let name = query.strip_prefix("tenant=");
-            let refused = || Problem::invalid("expected `tenant=NAME` after `?`");
-            Some(named::<TenantId>(name.ok_or_else(refused)?)?)
-        }
-    };
+    let asked: Option<TenantId> = queried(query, "tenant")?;
     let (tenant, is_own) = match (&rights.tenant, asked) {
         (None, None) => return Ok(event),
         (None, Some(asked)) => (asked, false),

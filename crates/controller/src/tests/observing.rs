@@ -7,13 +7,15 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tradewind_control::demand::VolumeSource;
 use tradewind_control::message::{Report, SCHEMA_VERSION};
+use tradewind_units::SiteId;
 
 use super::{Agent, Running, flow, gateway};
 use crate::Client;
 use crate::changes::Kind;
 use crate::testing::TestFolder;
 use crate::view::{
-    Change, FlowView, HostState, Hosts, InviteAnswer, InviteRequest, Places, Status, Usage,
+    Change, FlowView, History, HostState, Hosts, InviteAnswer, InviteRequest, MeasurementColumns,
+    Measurements, Places, Status, Usage,
 };
 
 /// A listener for events.
@@ -199,7 +201,7 @@ pub(super) fn answers_are_as_documented(running: &Running) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 23);
+    assert_eq!(checked, 24);
     let request = serde_json::to_value(flow()).unwrap();
     let put = &document["paths"]["/v1/flows/{id}"]["put"];
     check(&document, &put["requestBody"]["content"]["application/json"]["schema"], &request);
@@ -263,4 +265,35 @@ fn each_route_is_documented_and_needs_a_token() {
         }
     }
     assert!(count > 20, "{count}");
+}
+
+/// All legs as a list, in columns, those of one place, and the history of one.
+pub(super) fn legs_are_measured(client: &Client) {
+    let measured: Measurements = client.get("/v1/measurements").unwrap();
+    assert!(measured.legs.len() >= 3, "{measured:?}");
+    let history: History = client.get("/v1/measurements/office/192.0.2.7").unwrap();
+    assert_eq!(history.measured[0].rtt_min_ms, 200.0);
+
+    let columns =
+        |query: &str| client.get::<MeasurementColumns>(&format!("/v1/measurements/columns{query}"));
+    let ends_of = |columns: &MeasurementColumns| -> Vec<(SiteId, SiteId)> {
+        let place = |index: &u32| columns.places[*index as usize].clone();
+        columns.source.iter().map(place).zip(columns.destination.iter().map(place)).collect()
+    };
+    let all: Vec<(SiteId, SiteId)> =
+        measured.legs.into_iter().map(|leg| (leg.source, leg.destination)).collect();
+    assert_eq!(ends_of(&columns("").unwrap()), all);
+    let is_in = |(from, to): &&(SiteId, SiteId)| {
+        [from, to].iter().any(|end| end.as_str() == "gcp:europe-north1")
+    };
+    let of_region: Vec<_> = all.iter().filter(is_in).cloned().collect();
+    assert!(!of_region.is_empty() && of_region.len() < all.len(), "{all:?}");
+    for name in ["gcp:europe-north1", "gcp%3Aeurope-north1"] {
+        assert_eq!(ends_of(&columns(&format!("?place={name}")).unwrap()), of_region);
+    }
+    assert!(ends_of(&columns("?place=elsewhere").unwrap()).is_empty());
+    let refused = columns("?region=x").unwrap_err().to_string();
+    assert!(refused.contains("expected `place=NAME` after `?`"), "{refused}");
+    let refused = columns("?place=a%20b").unwrap_err().to_string();
+    assert!(refused.contains("a b"), "{refused}");
 }
