@@ -1,36 +1,79 @@
-//! All tests, with a second run of failed ones that use the kernel: `cargo run -p xtask -- test`.
+//! All tests, side by side, with a second run of failed ones that use the kernel: `cargo run -p
+//! xtask -- test`.
+//!
+//! Cargo builds the tests, and would run one program after the other. Most of the time is spent
+//! waiting for sockets, processes and clocks, so here as many programs run at once as there are
+//! processors. What a program prints is shown as a whole when it ends.
 //!
 //! Crates above the pure layers use real sockets, processes and clocks, on machines that may be
-//! busy with other things. A failed test target of theirs runs once more, alone. If it passes then
-//! it is *flaky*: reported, counted as passed, and a defect to be mended. A target that fails
-//! twice, or belongs to a pure layer, has failed.
+//! busy with other things. A failed program of theirs runs once more, alone. If it passes then it
+//! is *flaky*: reported, counted as passed, and a defect to be mended. A program that fails twice,
+//! or belongs to a pure layer, has failed.
 //!
-//! A test that cannot run here prints `SKIPPED` to standard error, with the reason. Cargo counts it
-//! as passed; here it is reported at the end as proving nothing, and with `TRADEWIND_SKIP=fail` in
-//! the environment it has failed.
+//! A test that cannot run here prints `SKIPPED`, with the reason, and counts as passed; at the end
+//! it is reported as proving nothing, and with `TRADEWIND_SKIP=fail` in the environment it has
+//! failed.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use serde::Deserialize;
 
 use crate::layers;
 
 /// The environment variable that decides about skipped tests: they fail if it is `fail`.
 const SKIP: &str = "TRADEWIND_SKIP";
 
-/// Runs all test targets of the workspace at `root`.
+/// A program of tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Program {
+    /// Its package's folder and its target: `relay --test stream`.
+    name: String,
+    path: PathBuf,
+    /// The folder of its package, in which it runs.
+    folder: PathBuf,
+    is_pure: bool,
+}
+
+/// The end of a program.
+struct Ended {
+    passed: bool,
+    output: String,
+}
+
+/// Runs all tests of the workspace at `root`.
 pub(crate) fn run(root: &Path) -> ExitCode {
-    let mut all = cargo(root, &["--workspace", "--all-targets", "--no-fail-fast"]);
-    let (passed, output) = match run_and_pass_on(&mut all) {
-        Ok(ended) => ended,
-        Err(error) => {
-            eprintln!("test: cargo: {error}");
+    let programs = match programs(root) {
+        Ok(programs) => programs,
+        Err(problem) => {
+            eprintln!("test: {problem}");
             return ExitCode::FAILURE;
         }
     };
-    let (passed, again) = if passed { (true, Vec::new()) } else { run_again(root, &output) };
-    let output = [output, again].concat();
-    let skipped = skipped_tests(&output);
+    let ended = run_side_by_side(&programs);
+    let mut all_pass = true;
+    let mut skipped = Vec::new();
+    for (program, mut ended) in programs.iter().zip(ended) {
+        if !ended.passed {
+            let again = (!program.is_pure).then(|| {
+                println!("test: `{}` failed and runs again, alone", program.name);
+                run_one(program)
+            });
+            let passes = again.as_ref().is_some_and(|again| again.passed);
+            let word = if passes { "FLAKY" } else { "FAILED" };
+            let how = if passes { " failed, and passed when it ran again, alone" } else { "" };
+            println!("test: {word}: `{}`{how}", program.name);
+            all_pass &= passes;
+            ended = again.unwrap_or(ended);
+        }
+        skipped.extend(skipped_tests(&ended.output).map(str::to_owned));
+    }
     for line in &skipped {
         println!("test: {line}");
     }
@@ -40,67 +83,108 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         let word = if may_skip { "skipped" } else { "FAILED, since skipped" };
         println!("test: {} {word}: what they would show is unproven here", skipped.len());
     }
-    if passed && may_skip { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_pass && may_skip { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs failed targets again, if they may be; returns whether all pass then, and their output.
-fn run_again(root: &Path, output: &[String]) -> (bool, Vec<String>) {
-    let failed = failed_targets(output);
-    // No target is named: the build failed.
-    let (mut all_pass, mut again) = (!failed.is_empty(), Vec::new());
-    for target in failed {
-        let passes = may_run_again(&target) && passes_alone(root, &target, &mut again);
-        let word = if passes { "FLAKY" } else { "FAILED" };
-        let how = if passes { " failed, and passed when it ran again, alone" } else { "" };
-        println!("test: {word}: `{}`{how}", target.join(" "));
-        all_pass &= passes;
-    }
-    (all_pass, again)
-}
-
-fn cargo(root: &Path, arguments: &[&str]) -> Command {
+/// Builds all tests, and returns their programs in Cargo's order.
+fn programs(root: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = crate::cargo(root);
-    cargo.args(["test", "--locked"]).args(arguments);
-    cargo
+    cargo.args(["test", "--locked", "--workspace", "--all-targets", "--no-run"]);
+    // Warnings and errors go to standard error, as usual.
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err("the tests cannot be built".to_owned());
+    }
+    let mut programs: Vec<Program> =
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(program_of).collect();
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    if programs.is_empty() { Err("Cargo names no tests".to_owned()) } else { Ok(programs) }
 }
 
-/// Runs `command` to its end; returns whether it succeeded, and the lines of its standard error,
-/// which are also passed on as they arrive.
-fn run_and_pass_on(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
-    let mut child = command.stderr(Stdio::piped()).spawn()?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(child.stderr.take().expect("is piped")).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        eprintln!("{line}");
-        lines.push(line);
+/// Returns the program of tests of one of Cargo's messages, if it is about one.
+fn program_of(message: &str) -> Option<Program> {
+    #[derive(Deserialize)]
+    struct Message {
+        manifest_path: PathBuf,
+        target: Target,
+        profile: Profile,
+        executable: Option<PathBuf>,
     }
-    Ok((child.wait()?.success(), lines))
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
+        kind: Vec<String>,
+    }
+    #[derive(Deserialize)]
+    struct Profile {
+        test: bool,
+    }
+    let Message { manifest_path, target, profile, executable } =
+        serde_json::from_str(message).ok()?;
+    let path = executable.filter(|_| profile.test)?;
+    let folder = manifest_path.parent()?.to_owned();
+    let package = folder.file_name()?.to_string_lossy().into_owned();
+    let which = match target.kind.first()?.as_str() {
+        kind @ ("bin" | "example" | "test" | "bench") => format!("--{kind} {}", target.name),
+        _ => "--lib".to_owned(),
+    };
+    let is_pure = layers::is_pure(&package);
+    Some(Program { name: format!("{package} {which}"), path, folder, is_pure })
+}
+
+/// Runs all programs, as many at once as there are processors; returns their ends in order.
+fn run_side_by_side(programs: &[Program]) -> Vec<Ended> {
+    let next = AtomicUsize::new(0);
+    let ended: Vec<Mutex<Option<Ended>>> = programs.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while let Some((program, slot)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            programs.get(at).zip(ended.get(at))
+        } {
+            *slot.lock().expect("nobody panics with it") = Some(run_one(program));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let ends = ended.into_iter().map(|slot| slot.into_inner().expect("nobody panics with it"));
+    ends.map(|ended| ended.expect("all were run")).collect()
+}
+
+/// Runs a program to its end, and shows what it printed.
+fn run_one(program: &Program) -> Ended {
+    let begun = Instant::now();
+    let ended = output_of(program).unwrap_or_else(|error| Ended {
+        passed: false,
+        output: format!("{}: {error}\n", program.path.display()),
+    });
+    let took = begun.elapsed().as_secs_f64();
+    print!("test: {}, {took:.1} s\n{}", program.name, ended.output);
+    ended
+}
+
+/// Writes the output to a file: a pipe stays open as long as any process that a test has left.
+fn output_of(program: &Program) -> io::Result<Ended> {
+    let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+    let path = std::env::temp_dir().join(format!("tradewind-test-{}-{name}", std::process::id()));
+    let file = File::create(&path)?;
+    let mut command = Command::new(&program.path);
+    command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let status = command.status();
+    let output = fs::read(&path);
+    fs::remove_file(&path)?;
+    let output = String::from_utf8_lossy(&output?).into_owned();
+    Ok(Ended { passed: status?.success(), output })
 }
 
 /// Returns the messages of tests that were skipped.
-fn skipped_tests(output: &[String]) -> Vec<&str> {
+fn skipped_tests(output: &str) -> impl Iterator<Item = &str> {
     // Tests run side by side: one may have written into another's line.
-    output.iter().filter_map(|line| line.find("SKIPPED").map(|at| &line[at..])).collect()
-}
-
-/// Returns the targets that cargo lists at its end, each as the arguments that run it again.
-fn failed_targets(output: &[String]) -> Vec<Vec<&str>> {
-    let listed = output.iter().filter_map(|line| line.strip_prefix("    `")?.strip_suffix('`'));
-    listed.map(|arguments| arguments.split(' ').collect()).collect()
-}
-
-/// Returns whether the target's crate is above the pure layers.
-fn may_run_again(target: &[&str]) -> bool {
-    let package = target.iter().skip_while(|word| **word != "-p").nth(1);
-    package.is_some_and(|package| !layers::is_pure(package.trim_start_matches("tradewind-")))
-}
-
-fn passes_alone(root: &Path, target: &[&str], output: &mut Vec<String>) -> bool {
-    println!("test: `{}` failed and runs again, alone", target.join(" "));
-    run_and_pass_on(&mut cargo(root, target)).is_ok_and(|(passed, lines)| {
-        output.extend(lines);
-        passed
-    })
+    output.lines().filter_map(|line| line.find("SKIPPED").map(|at| &line[at..]))
 }
 
 #[cfg(test)]
@@ -109,32 +193,48 @@ mod tests {
 
     #[test]
     fn skipped_tests_are_reported() {
-        let output = [
-            "     Running tests/mtu.rs (target/debug/deps/mtu-1)",
-            "SKIPPED nothing_is_cut: no right to make network namespaces",
-            "test a ... SKIPPED: no nft",
-        ]
-        .map(str::to_owned);
-        let skipped = skipped_tests(&output);
+        let output = "running 3 tests\n\
+             SKIPPED nothing_is_cut: no right to make network namespaces\n\
+             test a ... SKIPPED: no nft\n";
+        let skipped: Vec<&str> = skipped_tests(output).collect();
         assert_eq!(skipped[0], "SKIPPED nothing_is_cut: no right to make network namespaces");
         assert_eq!(skipped[1..], ["SKIPPED: no nft"]);
     }
 
+    fn message(crate_name: &str, kind: &str, is_test: bool) -> String {
+        serde_json::json!({
+            "reason": "compiler-artifact",
+            "manifest_path": format!("/w/crates/{crate_name}/Cargo.toml"),
+            "target": { "name": "stream", "kind": [kind] },
+            "profile": { "test": is_test },
+            "executable": "/t/debug/deps/stream-1",
+        })
+        .to_string()
+    }
+
     #[test]
-    fn failed_targets_run_again_unless_pure() {
-        let output = [
-            "     Running unittests src/lib.rs (target/debug/deps/tradewind_wan-1)",
-            "error: test failed, to rerun pass `-p tradewind-wan --lib`",
-            "error: 3 targets failed:",
-            "    `-p tradewind-wan --lib`",
-            "    `-p tradewind-relay --test stream`",
-            "    `-p tradewind --test packets`",
-        ]
-        .map(str::to_owned);
-        let failed = failed_targets(&output);
-        assert_eq!(failed[1], ["-p", "tradewind-relay", "--test", "stream"]);
-        let again: Vec<bool> = failed.iter().map(|target| may_run_again(target)).collect();
-        assert_eq!(again, [false, true, true]);
-        assert!(!may_run_again(&["--lib"]), "of whom nothing is known");
+    fn programs_are_those_of_tests() {
+        let program = program_of(&message("relay", "test", true)).unwrap();
+        assert_eq!(program.name, "relay --test stream");
+        assert_eq!(program.folder, Path::new("/w/crates/relay"));
+        assert!(!program.is_pure && program_of(&message("units", "lib", true)).unwrap().is_pure);
+        assert_eq!(program_of(&message("units", "lib", true)).unwrap().name, "units --lib");
+        assert_eq!(program_of(&message("relay", "bin", false)), None, "no program of tests");
+        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn ends_are_in_order_and_failures_are_told() {
+        let shell = |name: &str| Program {
+            name: name.to_owned(),
+            path: format!("/bin/{name}").into(),
+            folder: "/".into(),
+            is_pure: false,
+        };
+        let ended = run_side_by_side(&["false", "pwd", "none"].map(shell));
+        let passed: Vec<bool> = ended.iter().map(|ended| ended.passed).collect();
+        assert_eq!(passed, [false, true, false]);
+        assert_eq!(ended[1].output, "/\n");
+        assert!(ended[2].output.starts_with("/bin/none: "), "{}", ended[2].output);
     }
 }
