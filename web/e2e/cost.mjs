@@ -63,14 +63,16 @@ export async function hold(page) {
       made.opened = new Promise((resolve) => (made.open = resolve));
       return made;
     };
-    const held = { asked: 0, came: 0, isDrawing: false, reading: gate(), drawing: gate() };
+    const held = { asked: 0, came: 0, isDrawing: false, urls: new Set(), reading: gate() };
+    held.drawing = gate();
     window.held = held;
     const isOfView = (url) => !ofAll.includes(new URL(url, location.href).pathname);
     const fetched = window.fetch;
     window.fetch = async (url, init) => {
       if (!isOfView(url)) return fetched(url, init);
       // What is read again later is not of the first drawing.
-      if (held.isDrawing) return new Promise(() => {});
+      if (held.isDrawing && held.urls.has(url)) return new Promise(() => {});
+      held.urls.add(url);
       held.asked += 1;
       const response = await fetched(url, init);
       const text = await response.text();
