@@ -298,6 +298,7 @@ function answers() {
       days: 1,
       control_share: 0.02,
       flows: gains,
+      prediction_error: { low: 0.92, high: 1.15, days: 300 },
       relays: regions.map((region) => ({
         relay: `${region}-1`,
         day,
@@ -389,6 +390,7 @@ function answers() {
       days: 31,
       control_share: 0.02,
       gain: gains.filter((one) => one.flow === 'flow-00001'),
+      prediction_error: null,
       relayed,
     },
     '/v1/flows/flow-00001/paths': {

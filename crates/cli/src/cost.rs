@@ -270,6 +270,7 @@ mod tests {
             days: 2,
             control_share: Ratio::ZERO,
             flows: vec![flow_gain()],
+            prediction_error: None,
             relays: vec![
                 relay("a", 20_784, 3.0),
                 relay("a", 20_785, 0.5),

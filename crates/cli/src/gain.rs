@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tradewind_control::gain::{Estimate, FlowGain, RelayGain, Spending};
+use tradewind_control::prediction_error::{self, PredictionError};
 use tradewind_control::tenants::TenantId;
 use tradewind_controller::view::{Gain, SettingsRequest, SettingsView, Tenants};
 use tradewind_grant::date::Date;
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &GainArgs) -> Outcome {
         let own = all.tenants.iter().find(|known| known.id == *tenant);
         let own = own.ok_or_else(|| output::BadFile(format!("no tenant `{tenant}`")))?;
         gain.flows.retain(|gain| own.flows.contains(&gain.flow));
+        gain.prediction_error = prediction_error::of(&gain.flows);
         gain.relayed.retain(|row| own.flows.contains(&row.flow));
         gain.relays.clear();
     }
@@ -99,6 +101,12 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
     if !gain.relays.is_empty() {
         let rows: Vec<Vec<String>> = gain.relays.iter().map(relay_row).collect();
         table::print(&["day", "relay", "sessions", "bytes", "saved s", "cost $"], &rows, 2)?;
+    }
+    if let Some(PredictionError { low, high, days }) = gain.prediction_error {
+        output::line(format_args!(
+            "prediction: eight of ten speedups were {low:.2} to {high:.2} times as predicted \
+             ({days} flows and days)"
+        ))?;
     }
     output::line(format_args!(
         "control: {:.1} % of sessions over relays go direct, by lot",

@@ -516,6 +516,7 @@ impl Prediction<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::NEWEST_PLANS;
     use crate::testing::{Bench, PATH, tally};
 
     /// Numbers by chance (splitmix64), and normal ones of them (Box and Muller).
@@ -646,7 +647,11 @@ mod tests {
             bench.event(crate::event::Event::Apply { plan });
             bench.pass(3700);
         }
-        // The plan of that day is forgotten, and later ones say nothing of it.
+        assert!(predicted(&bench).is_some(), "that day's plan is among the newest");
+        for _ in 0..NEWEST_PLANS {
+            bench.plan();
+        }
+        // It is forgotten, and later ones say nothing of that day.
         assert_eq!(predicted(&bench), None);
     }
 

@@ -49,6 +49,7 @@
 //! | [`tenants`] | groups of flows with budgets and accounts of their own |
 //! | `prices` | what machines and traffic cost |
 //! | [`predict`] | predicted completion times of sessions |
+//! | [`prediction_error`] | how far measured speedups were from predicted ones |
 //! | [`settings`] | the operator's settings |
 //! | [`terms`] | prices and relay types of the operator's own |
 //! | [`jumpstart`] | which hosts learn initial windows, and what that gains |
@@ -101,6 +102,7 @@ pub mod path_loss;
 pub mod path_now;
 mod planning;
 pub mod predict;
+pub mod prediction_error;
 mod prices;
 pub mod proxies;
 pub mod record;

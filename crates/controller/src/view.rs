@@ -27,6 +27,7 @@ use tradewind_control::imported::Billed;
 use tradewind_control::jumpstart::{ArmsView, HostJumpstart};
 use tradewind_control::learned::Learned;
 use tradewind_control::message::{DocumentVersion, ProcessStatus, RefusedDocument};
+use tradewind_control::prediction_error::PredictionError;
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::{
     AuditEntry, FlowRecord, HourUsage, JumpstartSettings, Mode, PathChange, PlanRecord, Role,
@@ -422,6 +423,9 @@ pub struct Gain {
     pub control_share: Ratio,
     /// The gain of each flow in each day, oldest first.
     pub flows: Vec<FlowGain>,
+    /// How far measured speedups were from predicted ones in these days; none until ten flows and
+    /// days were compared.
+    pub prediction_error: Option<PredictionError>,
     /// The use of each relay in each day, oldest first.
     pub relays: Vec<RelayGain>,
     /// The counts of relays themselves of each flow and day, beside what gateways told, oldest
@@ -451,6 +455,9 @@ pub struct GainOfFlow {
     pub control_share: Ratio,
     /// Its gain in each day, oldest first.
     pub gain: Vec<FlowGain>,
+    /// How far measured speedups were from predicted ones in these days: its own if
+    /// they are ten at least, else those of all flows.
+    pub prediction_error: Option<PredictionError>,
     /// The counts of relays themselves in each day, beside what gateways told, oldest first.
     pub relayed: Vec<Compared>,
 }

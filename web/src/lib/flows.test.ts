@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { filtered, rowsOf } from './flows';
+import { filtered, intervalOf, rowsOf } from './flows';
 import { clicked, sorted } from './sort';
 import type { FlowGain, FlowView } from './types';
 
@@ -55,6 +55,12 @@ describe('rows of flows', () => {
       [false, null, undefined],
       [true, 4, 2],
     ]);
+  });
+
+  it('have predictions with the interval of earlier ones', () => {
+    const error = { low: 0.9, high: 1.25, days: 10 };
+    expect(intervalOf(2, error)).toBe('1.8–2.5');
+    expect([intervalOf(null, error), intervalOf(2, null)]).toEqual(['', '']);
   });
 
   it('are filtered by words and paths', () => {

@@ -1,6 +1,6 @@
 // The rows of the list of flows: each flow with its newest gain.
 
-import type { FlowGain, FlowView } from './types';
+import type { FlowGain, FlowView, PredictionError } from './types';
 
 export interface FlowRow {
   flow: FlowView;
@@ -11,6 +11,15 @@ export interface FlowRow {
    * or for a day's volume before there are any.
    */
   predicted: number | null;
+}
+
+/** Returns the interval of a prediction, by how far earlier ones were from what was measured. */
+export function intervalOf(
+  predicted: number | null | undefined,
+  error: PredictionError | null | undefined,
+): string {
+  if (predicted === null || predicted === undefined || !error) return '';
+  return `${(predicted * error.low).toFixed(1)}–${(predicted * error.high).toFixed(1)}`;
 }
 
 export type Paths = 'all' | 'relayed' | 'direct';

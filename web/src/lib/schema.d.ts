@@ -2784,6 +2784,11 @@ export interface components {
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
             /**
+             * @description How far measured speedups were from predicted ones in these days; none until ten flows and
+             *     days were compared.
+             */
+            prediction_error: components["schemas"]["PredictionError"] | null;
+            /**
              * @description The counts of relays themselves of each flow and day, beside what gateways told, oldest
              *     first.
              * @default []
@@ -2826,6 +2831,11 @@ export interface components {
             flow: string;
             /** @description Its gain in each day, oldest first. */
             gain: components["schemas"]["FlowGain"][];
+            /**
+             * @description How far measured speedups were from predicted ones in these days: its own if
+             *     they are ten at least, else those of all flows.
+             */
+            prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
             relayed: components["schemas"]["Compared"][];
             /**
@@ -4171,6 +4181,27 @@ export interface components {
              * @description The cost of relays and traffic, that of packet flows included.
              */
             usd_per_day: number;
+        };
+        /**
+         * @description The measured speedup divided by the predicted one, over flows and days: their interval from the
+         *     10th to the 90th percentile. The chance in what was measured makes it wider, never narrower.
+         */
+        PredictionError: {
+            /**
+             * Format: uint
+             * @description The flows and days of which both are known.
+             */
+            days: number;
+            /**
+             * Format: double
+             * @description The 90th percentile.
+             */
+            high: number;
+            /**
+             * Format: double
+             * @description The 10th percentile.
+             */
+            low: number;
         };
         /** @description Another price of traffic. */
         PriceChange: {

@@ -38,6 +38,7 @@ export type PathsOfFlow = Schemas['PathsOfFlow'];
 export type Places = Schemas['Places'];
 export type PlanView = Schemas['PlanView'];
 export type Point = Schemas['Point'];
+export type PredictionError = Schemas['PredictionError'];
 export type RelayGain = Schemas['RelayGain'];
 export type SettingsRequest = Schemas['SettingsRequest'];
 export type SettingsView = Schemas['SettingsView'];

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
 use tradewind_control::what_if::WhatIf;
-use tradewind_control::{Answer, Controller, Event, Refusal, operator};
+use tradewind_control::{Answer, Controller, Event, Refusal, operator, prediction_error};
 use tradewind_units::{Duration, FlowId, SiteId};
 
 use super::guard::Rights;
@@ -126,6 +126,7 @@ pub(super) async fn flow_gain(
         if let Some(own) = tenant.and_then(|own| controller.state().tenants.get(&own)) {
             gain.gain.retain(|row| own.had(&row.flow, row.day));
             gain.relayed.retain(|row| own.had(&row.flow, row.day));
+            gain.prediction_error = prediction_error::of(&gain.gain);
         }
         Ok(gain)
     };

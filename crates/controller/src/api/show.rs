@@ -9,7 +9,7 @@ use tradewind_control::record::{FlowRecord, Host, Role};
 use tradewind_control::relayed::Compared;
 use tradewind_control::{
     Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned,
-    machine_of_day, relayed, transfers,
+    machine_of_day, prediction_error, relayed, transfers,
 };
 use tradewind_grant::PublicIdentity;
 use tradewind_stream::clock::unix_now;
@@ -214,17 +214,20 @@ pub(super) fn flow_gain(
         days,
         control_share: state.settings.control_share,
         gain: gain::of_flow(state, now, days, id),
+        prediction_error: prediction_error::of_flow(state, now, days, id),
         relayed,
     })
 }
 
 pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
     let (state, now) = (controller.state(), unix_now());
+    let flows = gain::flows(state, now, days);
     Gain {
         schema_version: SCHEMA_VERSION,
         days,
         control_share: state.settings.control_share,
-        flows: gain::flows(state, now, days),
+        prediction_error: prediction_error::of(&flows),
+        flows,
         relays: gain::relays(state, now, days),
         relayed: relayed::compared(state, now, days),
         spent: gain::spent(state, now, days),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::{Path, Request, State};
 use tradewind_control::tenants::{self, BudgetChange, TenantId, TenantToken, UnassignedCosts};
-use tradewind_control::{Controller, Event, Refusal};
+use tradewind_control::{Controller, Event, Refusal, prediction_error};
 use tradewind_net::entropy;
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, Money};
@@ -127,6 +127,7 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     let now = unix_now();
     // Those that it had are part of its costs.
     gain.flows.retain(|row| tenant.had(&row.flow, row.day));
+    gain.prediction_error = prediction_error::of(&gain.flows);
     gain.relayed.retain(|row| tenant.had(&row.flow, row.day));
     gain.relays.clear();
     gain.spent.clear();
