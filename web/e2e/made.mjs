@@ -495,7 +495,8 @@ const VARIED = ['bytes', 'sessions', 'seconds', 'cost', 'packets', 'samples', 'p
 function varied(turn) {
   if (turn === 0) return undefined;
   return (key, value) => {
-    if (key === 'rtt_median_ms') return value.map(() => 100 + (turn % 100));
+    const column = key === 'rtt_median_ms' && Array.isArray(value);
+    if (column) return value.map(() => 100 + (turn % 100));
     return typeof value === 'number' && VARIED.includes(key) ? value + turn : value;
   };
 }

@@ -3,8 +3,8 @@
 //! An agent always has a connection open, on which it waits for its next document. The kernel of
 //! its host closes that when the agent's process ends, and answers the probes that this side sends
 //! each second for as long as the host runs and can be reached. So an agent that is heard over no
-//! connection for [`SILENT_AFTER`] is away, and so is one that has had none for [`GONE_AFTER`]. That
-//! says nothing of its relay, which may well carry traffic.
+//! connection for [`SILENT_AFTER`] is away, and so is one that has had none for [`GONE_AFTER`].
+//! That says nothing of its relay, which may well carry traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
