@@ -13,7 +13,7 @@ use crate::plan::suggested;
 
 #[derive(clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The plan; the newest if absent
+    /// The plan, one of the newest eight; the newest if absent
     number: Option<u64>,
     /// Do not ask
     #[arg(short, long)]

@@ -102,10 +102,10 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
         let rows: Vec<Vec<String>> = gain.relays.iter().map(relay_row).collect();
         table::print(&["day", "relay", "sessions", "bytes", "saved s", "cost $"], &rows, 2)?;
     }
-    if let Some(PredictionError { low, high, days }) = gain.prediction_error {
+    if let Some(PredictionError { low, high, compared }) = gain.prediction_error {
         output::line(format_args!(
-            "prediction: eight of ten speedups were {low:.2} to {high:.2} times as predicted \
-             ({days} flows and days)"
+            "prediction: the next speedup is {low:.2} to {high:.2} times it in eight of ten cases, \
+             by {compared} flows and days"
         ))?;
     }
     output::line(format_args!(

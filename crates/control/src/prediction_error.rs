@@ -2,107 +2,99 @@
 //! prediction has.
 //!
 //! The model knows of round trips, rates and windows, and not of what else the Internet does. So
-//! its interval is taken from its own past: eight of ten flows and days were within.
+//! its interval is taken from how far off it was before.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tradewind_units::{FlowId, Timestamp};
 
-use crate::gain::{self, FlowGain};
-use crate::state::State;
+use crate::gain::FlowGain;
 
-/// Fewest flows and days of which an interval is told. Chosen: of fewer than ten, its ends would be
-/// beyond the extremes.
-const MIN_DAYS: usize = 10;
-/// The part of them that is beyond either end.
-const BEYOND: f64 = 0.1;
+/// Fewest flows and days of which an interval is told: the next one is between the least and the
+/// greatest of nine in eight of ten cases.
+const MIN_COMPARED: usize = 9;
 
-/// The measured speedup divided by the predicted one, over flows and days: their interval from the
-/// 10th to the 90th percentile. The chance in what was measured makes it wider, never narrower.
+/// The measured speedup divided by the predicted one, over flows and days: the interval in which
+/// the next one is in eight of ten cases, the chance in what is measured included.
+///
+/// Source: the order statistics of exchangeable numbers (conformal prediction): of `n` of them, the
+/// next is above the `k`-th least in `(n + 1 - k) / (n + 1)` of all cases.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PredictionError {
-    /// The 10th percentile.
+    /// The lower end.
     pub low: f64,
-    /// The 90th percentile.
+    /// The upper end.
     pub high: f64,
-    /// The flows and days of which both are known.
-    pub days: usize,
+    /// The number of flows and days of which both are known.
+    pub compared: usize,
 }
 
-/// Returns the interval of these flows and days; `None` of fewer than ten that were compared.
+/// Returns the interval by these flows and days; `None` if fewer than nine were compared.
 #[must_use]
 pub fn of(gains: &[FlowGain]) -> Option<PredictionError> {
     let quotient = |gain: &FlowGain| Some(gain.speedup?.value / gain.speedup_predicted?);
     let mut quotients: Vec<f64> = gains.iter().filter_map(quotient).collect();
     quotients.sort_by(f64::total_cmp);
-    let days = quotients.len();
-    // So many of them, or one part of one, are beyond an end.
-    let beyond = (BEYOND * days as f64) as usize;
-    (days >= MIN_DAYS).then(|| PredictionError {
-        low: quotients[beyond],
-        high: quotients[days - 1 - beyond],
-        days,
+    let compared = quotients.len();
+    (compared >= MIN_COMPARED).then(|| {
+        // A tenth is beyond either end.
+        let end = (compared + 1) / 10 - 1;
+        let (low, high) = (quotients[end], quotients[compared - 1 - end]);
+        PredictionError { low, high, compared }
     })
-}
-
-/// Returns the interval of one flow in the last `days`: by its own days if they suffice, else by
-/// those of all flows.
-#[must_use]
-pub fn of_flow(state: &State, now: Timestamp, days: u64, flow: &FlowId) -> Option<PredictionError> {
-    let own = of(&gain::of_flow(state, now, days, flow));
-    own.or_else(|| of(&gain::flows(state, now, days)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::DAY_MS;
-    use crate::event::Event;
-    use crate::gain::Estimate;
+    use crate::gain::{self, Estimate};
     use crate::message::Arm;
     use crate::testing::{Bench, PATH, tally};
 
-    #[test]
-    fn eight_of_ten_are_within() {
+    /// Returns a flow's day.
+    fn day() -> FlowGain {
         let mut bench = Bench::in_service();
         bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
-        let one = gain::flows(bench.state(), bench.time(), 1).pop().unwrap();
-        let with = |speedup: Option<f64>, predicted: Option<f64>| FlowGain {
+        gain::flows(bench.state(), bench.time(), 1).pop().unwrap()
+    }
+
+    /// Returns the same with another speedup and prediction.
+    fn with(day: &FlowGain, speedup: Option<f64>, predicted: Option<f64>) -> FlowGain {
+        FlowGain {
             speedup: speedup.map(|value| Estimate { value, low: value, high: value }),
             speedup_predicted: predicted,
-            ..one.clone()
-        };
-        let mut gains: Vec<FlowGain> =
-            (1..=9).rev().map(|n| with(Some(2.0 * f64::from(n)), Some(2.0))).collect();
-        gains.push(with(None, Some(2.0)));
-        gains.push(with(Some(3.0), None));
-        assert_eq!(of(&gains), None, "nine are known");
-        gains.push(with(Some(20.0), Some(2.0)));
-        let expected = PredictionError { low: 2.0, high: 9.0, days: 10 };
-        assert_eq!(of(&gains), Some(expected));
-        gains.extend((11..=40).map(|n| with(Some(2.0 * f64::from(n)), Some(2.0))));
-        let expected = PredictionError { low: 5.0, high: 36.0, days: 40 };
-        assert_eq!(of(&gains), Some(expected));
+            ..day.clone()
+        }
     }
 
     #[test]
-    fn flow_with_few_days_has_the_interval_of_all() {
-        let mut bench = Bench::in_service();
-        let (state, now) = (bench.state().clone(), bench.time());
-        let flow = state.flows.keys().next().unwrap().clone();
-        assert_eq!(of_flow(&state, now, 31, &flow), None);
-        for day in 1..=10 {
-            let over_relays = tally(Arm::Overlay, &PATH, &[1.0, 1.1, 1.0, 1.1, 1.0]);
-            let direct = tally(Arm::Control, &[], &[2.0, 2.1, 2.0, 2.1, 2.0]);
-            bench.sessions(1, day, vec![over_relays, direct]);
-            bench.now += DAY_MS;
-            bench.event(Event::Tick);
+    fn eight_of_ten_are_within() {
+        let day = day();
+        let measured = |n: u32| with(&day, Some(2.0 * f64::from(n)), Some(2.0));
+        let mut gains: Vec<FlowGain> = (1..=8).rev().map(measured).collect();
+        gains.push(with(&day, None, Some(2.0)));
+        gains.push(with(&day, Some(3.0), None));
+        assert_eq!(of(&gains), None, "eight are known");
+        gains.push(measured(9));
+        assert_eq!(of(&gains), Some(PredictionError { low: 1.0, high: 9.0, compared: 9 }));
+        gains.extend((10..=39).map(measured));
+        assert_eq!(of(&gains), Some(PredictionError { low: 4.0, high: 36.0, compared: 39 }));
+    }
+
+    #[test]
+    fn next_one_is_within_in_eight_of_ten_cases() {
+        let day = day();
+        let measured = |quotient: f64| with(&day, Some(quotient), Some(1.0));
+        // Each rank of the next one among them is as likely.
+        for known in [9_u32, 19, 29, 99] {
+            let numbers: Vec<f64> = (0..=known).map(f64::from).collect();
+            let is_within = |next: &usize| {
+                let mut others = numbers.clone();
+                let next = others.remove(*next);
+                let interval = of(&others.into_iter().map(measured).collect::<Vec<_>>()).unwrap();
+                (interval.low..=interval.high).contains(&next)
+            };
+            let within = (0..numbers.len()).filter(is_within).count();
+            assert_eq!(within * 10, numbers.len() * 8, "of {known}");
         }
-        let (state, now) = (bench.state(), bench.time());
-        let own = of_flow(state, now, 31, &flow).unwrap();
-        assert_eq!(own.days, 10);
-        assert!(own.low <= own.high && own.low > 0.0, "{own:?}");
-        assert_eq!(of_flow(state, now, 31, &"unknown".parse().unwrap()), Some(own));
-        assert_eq!(of_flow(state, now, 9, &flow), None);
     }
 }

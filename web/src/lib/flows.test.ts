@@ -58,7 +58,7 @@ describe('rows of flows', () => {
   });
 
   it('have predictions with the interval of earlier ones', () => {
-    const error = { low: 0.9, high: 1.25, days: 10 };
+    const error = { low: 0.9, high: 1.25, compared: 9 };
     expect(intervalOf(2, error)).toBe('1.8–2.5');
     expect([intervalOf(null, error), intervalOf(2, null)]).toEqual(['', '']);
   });

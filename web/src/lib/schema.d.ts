@@ -2784,7 +2784,7 @@ export interface components {
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
             /**
-             * @description How far measured speedups were from predicted ones in these days; none until ten flows and
+             * @description How far measured speedups were from predicted ones in these days; none until nine flows and
              *     days were compared.
              */
             prediction_error: components["schemas"]["PredictionError"] | null;
@@ -2831,10 +2831,7 @@ export interface components {
             flow: string;
             /** @description Its gain in each day, oldest first. */
             gain: components["schemas"]["FlowGain"][];
-            /**
-             * @description How far measured speedups were from predicted ones in these days: its own if
-             *     they are ten at least, else those of all flows.
-             */
+            /** @description How far measured speedups were from predicted ones; none until nine days were compared. */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
             relayed: components["schemas"]["Compared"][];
@@ -4183,23 +4180,26 @@ export interface components {
             usd_per_day: number;
         };
         /**
-         * @description The measured speedup divided by the predicted one, over flows and days: their interval from the
-         *     10th to the 90th percentile. The chance in what was measured makes it wider, never narrower.
+         * @description The measured speedup divided by the predicted one, over flows and days: the interval in which
+         *     the next one is in eight of ten cases, the chance in what is measured included.
+         *
+         *     Source: the order statistics of exchangeable numbers (conformal prediction): of `n` of them, the
+         *     next is above the `k`-th least in `(n + 1 - k) / (n + 1)` of all cases.
          */
         PredictionError: {
             /**
              * Format: uint
-             * @description The flows and days of which both are known.
+             * @description The number of flows and days of which both are known.
              */
-            days: number;
+            compared: number;
             /**
              * Format: double
-             * @description The 90th percentile.
+             * @description The upper end.
              */
             high: number;
             /**
              * Format: double
-             * @description The 10th percentile.
+             * @description The lower end.
              */
             low: number;
         };

@@ -208,13 +208,14 @@ pub(super) fn flow_gain(
     check_flow(state, id)?;
     let mut relayed = relayed::compared(state, now, days);
     relayed.retain(|row| row.flow == *id);
+    let gain = gain::of_flow(state, now, days, id);
     Ok(GainOfFlow {
         schema_version: SCHEMA_VERSION,
         flow: id.clone(),
         days,
         control_share: state.settings.control_share,
-        gain: gain::of_flow(state, now, days, id),
-        prediction_error: prediction_error::of_flow(state, now, days, id),
+        prediction_error: prediction_error::of(&gain),
+        gain,
         relayed,
     })
 }
