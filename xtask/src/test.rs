@@ -33,7 +33,7 @@ const SKIP: &str = "TRADEWIND_SKIP";
 /// A program of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Program {
-    /// Its package's folder and its target: `relay --test stream`.
+    /// Its name, as Cargo's arguments have it: `-p tradewind-relay --test stream`.
     name: String,
     path: PathBuf,
     /// The folder of its package, in which it runs.
@@ -86,7 +86,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     if all_pass && may_skip { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds all tests, and returns their programs in Cargo's order.
+/// Builds all tests, and returns their programs by name.
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = crate::cargo(root);
     cargo.args(["test", "--locked", "--workspace", "--all-targets", "--no-run"]);
@@ -96,16 +96,22 @@ fn programs(root: &Path) -> Result<Vec<Program>, String> {
     if !output.status.success() {
         return Err("the tests cannot be built".to_owned());
     }
-    let mut programs: Vec<Program> =
-        String::from_utf8_lossy(&output.stdout).lines().filter_map(program_of).collect();
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let programs: Result<Vec<Option<Program>>, String> = messages.lines().map(program_of).collect();
+    let mut programs: Vec<Program> = programs?.into_iter().flatten().collect();
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     if programs.is_empty() { Err("Cargo names no tests".to_owned()) } else { Ok(programs) }
 }
 
 /// Returns the program of tests of one of Cargo's messages, if it is about one.
-fn program_of(message: &str) -> Option<Program> {
+fn program_of(message: &str) -> Result<Option<Program>, String> {
     #[derive(Deserialize)]
-    struct Message {
+    struct Reason {
+        reason: String,
+    }
+    #[derive(Deserialize)]
+    struct Artifact {
+        package_id: String,
         manifest_path: PathBuf,
         target: Target,
         profile: Profile,
@@ -120,17 +126,32 @@ fn program_of(message: &str) -> Option<Program> {
     struct Profile {
         test: bool,
     }
-    let Message { manifest_path, target, profile, executable } =
-        serde_json::from_str(message).ok()?;
-    let path = executable.filter(|_| profile.test)?;
-    let folder = manifest_path.parent()?.to_owned();
-    let package = folder.file_name()?.to_string_lossy().into_owned();
-    let which = match target.kind.first()?.as_str() {
-        kind @ ("bin" | "example" | "test" | "bench") => format!("--{kind} {}", target.name),
+    let unread = |error| format!("a message of Cargo cannot be read: {error}: {message}");
+    let Reason { reason } = serde_json::from_str(message).map_err(unread)?;
+    if reason != "compiler-artifact" {
+        return Ok(None);
+    }
+    let Artifact { package_id, manifest_path, target, profile, executable } =
+        serde_json::from_str(message).map_err(unread)?;
+    let Some(path) = executable.filter(|_| profile.test) else { return Ok(None) };
+    let folder = manifest_path.parent().unwrap_or(Path::new("/")).to_owned();
+    let package = package_of(&package_id, &folder);
+    let which = match target.kind.first().map(String::as_str) {
+        Some(kind @ ("bin" | "example" | "test" | "bench")) => format!("--{kind} {}", target.name),
         _ => "--lib".to_owned(),
     };
-    let is_pure = layers::is_pure(&package);
-    Some(Program { name: format!("{package} {which}"), path, folder, is_pure })
+    let is_pure = layers::is_pure(package.trim_start_matches("tradewind-"));
+    Ok(Some(Program { name: format!("-p {package} {which}"), path, folder, is_pure }))
+}
+
+/// Returns the name in a package's id: `path+file:///w/crates/relay#tradewind-relay@0.1.0`, or
+/// `path+file:///w/xtask#0.1.0` where the folder has the same name.
+fn package_of(id: &str, folder: &Path) -> String {
+    let name = id.rsplit_once('#').and_then(|(_, rest)| rest.split_once('@'));
+    name.map_or_else(
+        || folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        |(name, _)| name.to_owned(),
+    )
 }
 
 /// Runs all programs, as many at once as there are processors; returns their ends in order.
@@ -157,6 +178,8 @@ fn run_side_by_side(programs: &[Program]) -> Vec<Ended> {
 /// Runs a program to its end, and shows what it printed.
 fn run_one(program: &Program) -> Ended {
     let begun = Instant::now();
+    // A program that hangs is known by this line.
+    println!("test: {} begins", program.name);
     let ended = output_of(program).unwrap_or_else(|error| Ended {
         passed: false,
         output: format!("{}: {error}\n", program.path.display()),
@@ -177,8 +200,12 @@ fn output_of(program: &Program) -> io::Result<Ended> {
     let status = command.status();
     let output = fs::read(&path);
     fs::remove_file(&path)?;
-    let output = String::from_utf8_lossy(&output?).into_owned();
-    Ok(Ended { passed: status?.success(), output })
+    let mut output = String::from_utf8_lossy(&output?).into_owned();
+    let status = status?;
+    if !status.success() {
+        output.push_str(&format!("ended with {status}\n"));
+    }
+    Ok(Ended { passed: status.success(), output })
 }
 
 /// Returns the messages of tests that were skipped.
@@ -201,10 +228,12 @@ mod tests {
         assert_eq!(skipped[1..], ["SKIPPED: no nft"]);
     }
 
-    fn message(crate_name: &str, kind: &str, is_test: bool) -> String {
+    fn message(id: &str, kind: &str, is_test: bool) -> String {
+        let folder = id.split('#').next().unwrap();
         serde_json::json!({
             "reason": "compiler-artifact",
-            "manifest_path": format!("/w/crates/{crate_name}/Cargo.toml"),
+            "package_id": format!("path+file:///w/{id}"),
+            "manifest_path": format!("/w/{folder}/Cargo.toml"),
             "target": { "name": "stream", "kind": [kind] },
             "profile": { "test": is_test },
             "executable": "/t/debug/deps/stream-1",
@@ -214,13 +243,18 @@ mod tests {
 
     #[test]
     fn programs_are_those_of_tests() {
-        let program = program_of(&message("relay", "test", true)).unwrap();
-        assert_eq!(program.name, "relay --test stream");
+        let of = |id, kind| program_of(&message(id, kind, true)).unwrap().unwrap();
+        let program = of("crates/relay#tradewind-relay@0.1.0", "test");
+        assert_eq!(program.name, "-p tradewind-relay --test stream");
         assert_eq!(program.folder, Path::new("/w/crates/relay"));
-        assert!(!program.is_pure && program_of(&message("units", "lib", true)).unwrap().is_pure);
-        assert_eq!(program_of(&message("units", "lib", true)).unwrap().name, "units --lib");
-        assert_eq!(program_of(&message("relay", "bin", false)), None, "no program of tests");
-        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#), None);
+        let units = of("crates/units#tradewind-units@0.1.0", "lib");
+        assert_eq!(units.name, "-p tradewind-units --lib");
+        assert!(!program.is_pure && units.is_pure);
+        assert_eq!(of("xtask#0.1.0", "bin").name, "-p xtask --bin stream");
+        let no_test = message("xtask#0.1.0", "bin", false);
+        assert_eq!(program_of(&no_test), Ok(None));
+        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#), Ok(None));
+        assert!(program_of(r#"{"reason":"compiler-artifact"}"#).is_err());
     }
 
     #[test]
@@ -235,6 +269,7 @@ mod tests {
         let passed: Vec<bool> = ended.iter().map(|ended| ended.passed).collect();
         assert_eq!(passed, [false, true, false]);
         assert_eq!(ended[1].output, "/\n");
+        assert_eq!(ended[0].output, "ended with exit status: 1\n");
         assert!(ended[2].output.starts_with("/bin/none: "), "{}", ended[2].output);
     }
 }
