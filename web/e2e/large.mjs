@@ -4,7 +4,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 
-import { accessible, check, narrow, open } from './check.mjs';
+import { accessible, check, fits, open } from './check.mjs';
 import { costOf, costOfAct, hold, slowness } from './cost.mjs';
 import { OPERATOR, READER, start } from './made.mjs';
 
@@ -61,7 +61,7 @@ export async function run(browser) {
     await page.locator(wanted).first().waitFor();
     await page.waitForTimeout(300);
     await accessible(page, view);
-    await narrow(page, view);
+    await fits(page, view);
   }
 
   await page.goto(`${base}/#/money`);
@@ -341,7 +341,7 @@ async function whatIf(page) {
   check((await answer.getByRole('link').count()) === 50, 'of 1,200 moves the first are listed');
   await page.getByText('and 1150 more').waitFor();
   await accessible(page, 'what if');
-  await narrow(page, 'what if');
+  await fits(page, 'what if');
 }
 
 /** Looks at which method each measurement is of: in the matrix's key, and in a pair's history. */

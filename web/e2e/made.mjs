@@ -298,7 +298,7 @@ function answers() {
       days: 1,
       control_share: 0.02,
       flows: gains,
-      prediction_error: { low: 0.92, high: 1.15, days: 300 },
+      prediction_error: { low: 0.92, high: 1.15, compared: 300 },
       relays: regions.map((region) => ({
         relay: `${region}-1`,
         day,
