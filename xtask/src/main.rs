@@ -33,6 +33,9 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 const USAGE: &str = "usage: cargo run -p xtask -- layers [FOLDER] | test | \
      test-lab BINARY [VERDICT_FILE [STEP]...] | \
@@ -53,6 +56,28 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.what)
     }
+}
+
+/// Does `work` on all items, on as many at once as there are processors; returns its results in
+/// order.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let slots: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let take_turns = || {
+        while let Some((item, slot)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            items.get(at).zip(slots.get(at))
+        } {
+            *slot.lock().expect("nobody panics with it") = Some(work(item));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(take_turns);
+        }
+    });
+    let results = slots.into_iter().map(|slot| slot.into_inner().expect("nobody panics with it"));
+    results.map(|result| result.expect("all were worked on")).collect()
 }
 
 /// Returns Cargo, to be run at `root`.

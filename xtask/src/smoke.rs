@@ -5,13 +5,18 @@
 //! starts, measures, judges and ends, and that the commands quoted in the docs exist. If the
 //! machine lacks something (rights, data), the program reports it.
 //!
-//! Programs are built without optimization, as tests are: their speed does not matter here.
+//! Programs are built without optimization, as tests are: their speed does not matter here. Those
+//! that need no lab run side by side.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::side_by_side;
 
 /// Longest duration of one program, after which it is assumed to hang. Chosen: five times the
 /// longest on an idle machine, the bench beside HAProxy.
@@ -28,15 +33,16 @@ const SCENARIOS: [&str; 2] = ["papers/scenarios", "examples"];
 
 /// Programs of this workspace, below the build folder, and their arguments.
 const PROGRAMS: [(&str, &[&str]); 18] = [
+    // The longest two come first.
+    ("examples/control_holds", &["1"]),
+    ("examples/capacity", &["2 Gbit/s"]),
     ("tradewind-bench-packets", &["--quick"]),
     ("examples/fec_speed", &["--quick"]),
     ("examples/header_cost", &["--quick"]),
-    ("examples/capacity", &["2 Gbit/s"]),
     ("examples/accept", &[]),
     ("examples/flow", &[]),
     ("examples/four_cities", &["5", "2"]),
     ("examples/heuristics_hold", &["3"]),
-    ("examples/control_holds", &["1"]),
     ("examples/control_scale", &["20", "20"]),
     ("examples/agents_at_once", &["25"]),
     ("examples/routing", &[]),
@@ -81,11 +87,11 @@ const ELSEWHERE: [&str; 5] = ["cp-real", "jq-recovery", "jq-tcp", "jq-video", "p
 
 /// Runs all of them; the first word of each line on standard output is the result of one.
 pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
-    let mut failed = 0;
-    let mut report = |name: &str, outcome: Result<Duration, String>| match outcome {
+    let failed = AtomicUsize::new(0);
+    let report = |name: &str, outcome: Result<Duration, String>| match outcome {
         Ok(took) => println!("smoke: {name}: ran, {:.1} s", took.as_secs_f64()),
         Err(why) => {
-            failed += 1;
+            failed.fetch_add(1, Ordering::Relaxed);
             println!("smoke: {name}: FAIL: {why}");
         }
     };
@@ -107,23 +113,43 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
         Ok(status) if status.success() => {}
         _ => return ExitCode::FAILURE,
     }
-    let folder = built_in(root);
-    for (program, arguments) in PROGRAMS {
-        let mut command = Command::new(folder.join(program));
-        report(program, finish(command.args(arguments).current_dir(root)));
-    }
-    let mut bench = Command::new(folder.join("tradewind-bench-relay"));
-    bench.args(["--quick", "--rounds=1", "--window=0.1", "--pinning=unpinned", "--tradewind"]);
-    report("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
-    let numeric = NUMERIC.into_iter().map(|name| (name, None));
-    let on_lab = ON_LAB.into_iter().map(|name| (name, Some("--first-part")));
+    let run = |one: &Run| {
+        let mut command = Command::new(&one.path);
+        report(one.name, finish(one.name, command.args(&one.arguments).current_dir(root)));
+    };
+    side_by_side(&without_lab(&built_in(root), binary), run);
     let papers = binary.with_file_name(PAPERS);
-    for (name, more) in numeric.chain(on_lab) {
-        let mut command = Command::new(&papers);
-        command.args(["run", name, "--quick"]).args(more);
-        report(name, finish(command.current_dir(root)));
+    for name in ON_LAB {
+        run(&Run::new(name, &papers, &["run", name, "--quick", "--first-part"]));
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed.into_inner() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One run of a program.
+struct Run {
+    name: &'static str,
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Run {
+    fn new(name: &'static str, path: &Path, arguments: &[&str]) -> Self {
+        Self { name, path: path.to_owned(), arguments: arguments.iter().map(Into::into).collect() }
+    }
+}
+
+/// Returns the runs that need no lab, of programs built in `folder` and of the experiments.
+fn without_lab(folder: &Path, binary: &Path) -> Vec<Run> {
+    let program =
+        |(name, arguments): (&'static str, &[&str])| Run::new(name, &folder.join(name), arguments);
+    let mut bench = program((
+        "tradewind-bench-relay",
+        &["--quick", "--rounds=1", "--window=0.1", "--pinning=unpinned", "--tradewind"],
+    ));
+    bench.arguments.push(binary.into());
+    let papers = binary.with_file_name(PAPERS);
+    let numeric = NUMERIC.map(|name| Run::new(name, &papers, &["run", name, "--quick"]));
+    PROGRAMS.map(program).into_iter().chain([bench]).chain(numeric).collect()
 }
 
 /// Returns the folder of programs that are built without optimization.
@@ -157,9 +183,9 @@ fn quoted_in(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Runs a program to its end; returns its duration, or the end of its output as the error.
-fn finish(command: &mut Command) -> Result<Duration, String> {
+fn finish(name: &str, command: &mut Command) -> Result<Duration, String> {
     let begun = Instant::now();
-    let output = tempfile(begun);
+    let output = tempfile(name);
     let file =
         fs::File::create(&output).map_err(|error| format!("{}: {error}", output.display()))?;
     let both = file.try_clone().map_err(|error| error.to_string())?;
@@ -190,10 +216,9 @@ fn finish(command: &mut Command) -> Result<Duration, String> {
     }
 }
 
-fn tempfile(begun: Instant) -> std::path::PathBuf {
-    let name = format!("tradewind-smoke-{}-{begun:?}", std::process::id());
-    let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
-    std::env::temp_dir().join(name.chars().filter(is_plain).collect::<String>())
+fn tempfile(name: &str) -> PathBuf {
+    let name = name.replace('/', "-");
+    std::env::temp_dir().join(format!("tradewind-smoke-{}-{name}", std::process::id()))
 }
 
 #[cfg(test)]

@@ -18,14 +18,12 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use serde::Deserialize;
 
 use crate::layers;
+use crate::side_by_side;
 
 /// The environment variable that decides about skipped tests: they fail if it is `fail`.
 const SKIP: &str = "TRADEWIND_SKIP";
@@ -56,7 +54,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = run_side_by_side(&programs);
+    let ended = side_by_side(&programs, run_one);
     let mut all_pass = true;
     let mut skipped = Vec::new();
     for (program, mut ended) in programs.iter().zip(ended) {
@@ -154,27 +152,6 @@ fn package_of(id: &str, folder: &Path) -> String {
     )
 }
 
-/// Runs all programs, as many at once as there are processors; returns their ends in order.
-fn run_side_by_side(programs: &[Program]) -> Vec<Ended> {
-    let next = AtomicUsize::new(0);
-    let ended: Vec<Mutex<Option<Ended>>> = programs.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        while let Some((program, slot)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            programs.get(at).zip(ended.get(at))
-        } {
-            *slot.lock().expect("nobody panics with it") = Some(run_one(program));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    let ends = ended.into_iter().map(|slot| slot.into_inner().expect("nobody panics with it"));
-    ends.map(|ended| ended.expect("all were run")).collect()
-}
-
 /// Runs a program to its end, and shows what it printed.
 fn run_one(program: &Program) -> Ended {
     let begun = Instant::now();
@@ -265,7 +242,7 @@ mod tests {
             folder: "/".into(),
             is_pure: false,
         };
-        let ended = run_side_by_side(&["false", "pwd", "none"].map(shell));
+        let ended = side_by_side(&["false", "pwd", "none"].map(shell), run_one);
         let passed: Vec<bool> = ended.iter().map(|ended| ended.passed).collect();
         assert_eq!(passed, [false, true, false]);
         assert_eq!(ended[1].output, "/\n");
