@@ -1,5 +1,4 @@
-//! How far measured speedups were from those that plans had predicted: the interval that a
-//! prediction has.
+//! The error of predicted speedups against measured ones, which gives a prediction its interval.
 //!
 //! The model knows of round trips, rates and windows, and not of what else the Internet does. So
 //! its interval is taken from how far off it was before.

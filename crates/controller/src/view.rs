@@ -423,7 +423,7 @@ pub struct Gain {
     pub control_share: Ratio,
     /// The gain of each flow in each day, oldest first.
     pub flows: Vec<FlowGain>,
-    /// How far measured speedups were from predicted ones in these days; none until nine flows and
+    /// The error of earlier predictions in these days; none until nine flows and
     /// days were compared.
     pub prediction_error: Option<PredictionError>,
     /// The use of each relay in each day, oldest first.
@@ -455,7 +455,7 @@ pub struct GainOfFlow {
     pub control_share: Ratio,
     /// Its gain in each day, oldest first.
     pub gain: Vec<FlowGain>,
-    /// How far measured speedups were from predicted ones; none until nine days were compared.
+    /// The error of earlier predictions; none until nine days were compared.
     pub prediction_error: Option<PredictionError>,
     /// The counts of relays themselves in each day, beside what gateways told, oldest first.
     pub relayed: Vec<Compared>,

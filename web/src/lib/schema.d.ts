@@ -2784,7 +2784,7 @@ export interface components {
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
             /**
-             * @description How far measured speedups were from predicted ones in these days; none until nine flows and
+             * @description The error of earlier predictions in these days; none until nine flows and
              *     days were compared.
              */
             prediction_error: components["schemas"]["PredictionError"] | null;
@@ -2831,7 +2831,7 @@ export interface components {
             flow: string;
             /** @description Its gain in each day, oldest first. */
             gain: components["schemas"]["FlowGain"][];
-            /** @description How far measured speedups were from predicted ones; none until nine days were compared. */
+            /** @description The error of earlier predictions; none until nine days were compared. */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
             relayed: components["schemas"]["Compared"][];
