@@ -418,7 +418,19 @@ async function others(page, lab, seen) {
   await show('jumpstart', 'tbody tr:has-text("sao-paulo-1")', 'jumpstart');
   await show('money', 'tbody tr:has-text("acme")', 'money');
   await show('events', 'tbody tr:nth-child(10)', 'events');
-  await show('map', 'svg .line', 'map');
+  await live(page, lab, show);
+}
+
+/** An open session: the map shows its flow as live, and the flow's page counts it. */
+async function live(page, lab, show) {
+  const get = ['curl', '--silent', '--output', '/dev/null', '--limit-rate', '200k'];
+  const host = ['lab', 'exec', 'sao-paulo', '--'];
+  lab.start('ignore', ...host, ...get, '--max-time', '60', 'http://127.0.0.1:20000/file');
+  await show('map', 'svg .line.live', 'map');
+  await page.goto(`${page.url().split('#')[0]}#/flows/nightly`);
+  const open = page.locator('.facts div').filter({ hasText: 'Open sessions' }).locator('dd');
+  await until(() => 'the open session is counted', async () => (await open.innerText()) === '1');
+  check(true, 'an open session is live on the map, and counted');
 }
 
 /** The agent of a relay that carries a flow dies: its host and the flow say so. */

@@ -188,6 +188,8 @@ function answers() {
       overlay_seconds: 1.5,
       control_seconds: 3,
       speedup_predicted: 2,
+      speedup_predicted_low: 1.84,
+      speedup_predicted_high: 2.3,
       seconds_saved: flow.path.length > 0 ? { value: 30, low: 20, high: 40 } : null,
       cost: chance(),
       usd_per_second_saved: null,
@@ -299,6 +301,7 @@ function answers() {
       control_share: 0.02,
       flows: gains,
       prediction_error: { low: 0.92, high: 1.15, compared: 300 },
+      open_sessions: Object.fromEntries(gains.map((one) => [one.flow, 3])),
       relays: regions.map((region) => ({
         relay: `${region}-1`,
         day,
@@ -391,6 +394,7 @@ function answers() {
       control_share: 0.02,
       gain: gains.filter((one) => one.flow === 'flow-00001'),
       prediction_error: null,
+      open_sessions: 3,
       relayed,
     },
     '/v1/flows/flow-00001/paths': {

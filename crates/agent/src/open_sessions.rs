@@ -1,5 +1,6 @@
 //! The sessions that a process has open, and the bytes that it has sent, as its metrics say.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -7,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tradewind_config::{GatewayConfig, Kind, RelayConfig};
 use tradewind_control::message::Process;
-use tradewind_units::Duration;
+use tradewind_units::{Duration, FlowId};
 
 /// Longest wait for the metrics of a process on this host. Chosen: they take a millisecond.
 const MAX: Duration = Duration::from_secs(1);
@@ -15,10 +16,12 @@ const MAX: Duration = Duration::from_secs(1);
 const MAX_BYTES: u64 = 4 << 20;
 
 /// The figures of a process.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Counted {
     /// The sessions that it has open.
     pub(crate) open: Option<u64>,
+    /// Those of each flow that has some, of gateways.
+    pub(crate) flows: BTreeMap<FlowId, u64>,
     /// Its start, in seconds, and the bytes that it has sent since.
     pub(crate) sent: Option<(f64, u64)>,
 }
@@ -76,15 +79,22 @@ impl Metrics {
         let moved = up.zip(down).map(|(up, down)| up.saturating_add(down));
         Counted {
             open: own("open_sessions"),
+            flows: text.lines().filter_map(open_of_flow).collect(),
             sent: figure("process_start_time_seconds ").zip(moved),
         }
     }
 }
 
+/// Returns a flow and its open sessions, if a line of metrics says so.
+fn open_of_flow(line: &str) -> Option<(FlowId, u64)> {
+    let line = line.strip_prefix("tradewind_gateway_flow_open_sessions{flow=\"")?;
+    let (flow, sessions) = line.split_once("\"} ")?;
+    let sessions = sessions.trim().parse::<f64>().ok().filter(|sessions| *sessions > 0.0)?;
+    Some((FlowId::new(flow).ok()?, sessions as u64))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[tokio::test]
@@ -108,7 +118,9 @@ mod tests {
         let answers = async {
             let whole = "tradewind_gateway_open_sessions 12.0\nprocess_start_time_seconds 1.5\n\
                  tradewind_gateway_moved_bytes_total{direction=\"up\"} 7\n\
-                 tradewind_gateway_moved_bytes_total{direction=\"down\"} 9\n";
+                 tradewind_gateway_moved_bytes_total{direction=\"down\"} 9\n\
+                 tradewind_gateway_flow_open_sessions{flow=\"nightly\"} 11.0\n\
+                 tradewind_gateway_flow_open_sessions{flow=\"?\"} 1\n";
             for body in [whole, whole, "tradewind_relay_open_sessions 3\n"] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = Vec::new();
@@ -123,7 +135,9 @@ mod tests {
         let asks =
             async { [metrics.counted().await, of_others.counted().await, metrics.counted().await] };
         let (found, ()) = tokio::join!(asks, answers);
-        let whole = |sent| Counted { open: Some(12), sent: Some((1.5, sent)) };
+        let flows = BTreeMap::from([("nightly".parse().unwrap(), 11)]);
+        let whole =
+            |sent| Counted { open: Some(12), flows: flows.clone(), sent: Some((1.5, sent)) };
         assert_eq!(found, [whole(7), whole(16), Counted::default()]);
         drop(listener);
         assert_eq!(metrics.counted().await, Counted::default());

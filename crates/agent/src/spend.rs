@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     fn counted(start: f64, sent: u64) -> Counted {
-        Counted { open: None, sent: Some((start, sent)) }
+        Counted { sent: Some((start, sent)), ..Counted::default() }
     }
 
     #[test]

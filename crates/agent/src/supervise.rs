@@ -25,11 +25,11 @@ use tradewind_net::handover::starter::{STARTER, Starter};
 use tradewind_net::processes::{self, Running};
 use tradewind_node::{GATEWAY_LIVE_KEYS, RELAY_LIVE_KEYS};
 use tradewind_stream::process::reload;
-use tradewind_units::Duration;
+use tradewind_units::{Duration, FlowId};
 
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Change, Draining, PendingSignal};
-use crate::open_sessions::Metrics;
+use crate::open_sessions::{Counted, Metrics};
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -95,6 +95,8 @@ struct Unit {
     metrics: Option<Metrics>,
     /// Its open sessions when it was asked last.
     sessions: Option<u64>,
+    /// Those of each flow, at gateways.
+    flows: BTreeMap<FlowId, u64>,
     begun: Instant,
     /// Time from which on its machine is there.
     set_up: Instant,
@@ -421,10 +423,11 @@ impl Supervisor {
         ready.filter_map(|(name, unit)| Some((name.clone(), unit.metrics?))).collect()
     }
 
-    /// Takes in how many sessions a process has open.
-    pub(crate) fn set_sessions(&mut self, name: &str, sessions: Option<u64>) {
+    /// Takes in how many sessions a process has open, and of which flows.
+    pub(crate) fn set_sessions(&mut self, name: &str, counted: &Counted) {
         if let Some(unit) = self.units.get_mut(name) {
-            unit.sessions = sessions;
+            unit.sessions = counted.open;
+            unit.flows.clone_from(&counted.flows);
         }
     }
 
@@ -436,6 +439,7 @@ impl Supervisor {
             state: unit.state(),
             listen: unit.listen.clone(),
             sessions: unit.sessions.filter(|_| unit.state() == ProcessState::Ready),
+            flows: unit.flows.clone(),
             failure: unit.failure.clone(),
         });
         let draining = self.draining.iter().map(|draining| ProcessStatus {
@@ -443,6 +447,7 @@ impl Supervisor {
             state: ProcessState::Draining,
             listen: Vec::new(),
             sessions: None,
+            flows: BTreeMap::new(),
             failure: None,
         });
         wanted.chain(draining).collect()
@@ -476,6 +481,7 @@ impl Unit {
             failure: None,
             metrics: None,
             sessions: None,
+            flows: BTreeMap::new(),
             begun: now,
             set_up: now,
             next_start: now,

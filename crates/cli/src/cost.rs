@@ -228,6 +228,8 @@ mod tests {
             overlay_seconds: None,
             control_seconds: None,
             speedup_predicted: None,
+            speedup_predicted_low: None,
+            speedup_predicted_high: None,
             seconds_saved: None,
             cost: Money::from_usd(0.75).unwrap(),
             usd_per_second_saved: None,
@@ -271,6 +273,7 @@ mod tests {
             control_share: Ratio::ZERO,
             flows: vec![flow_gain()],
             prediction_error: None,
+            open_sessions: [].into(),
             relays: vec![
                 relay("a", 20_784, 3.0),
                 relay("a", 20_785, 0.5),

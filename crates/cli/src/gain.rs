@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tradewind_control::gain::{Estimate, FlowGain, RelayGain, Spending};
-use tradewind_control::prediction_error::{self, PredictionError};
+use tradewind_control::prediction_error::PredictionError;
 use tradewind_control::tenants::TenantId;
 use tradewind_controller::view::{Gain, SettingsRequest, SettingsView, Tenants};
 use tradewind_grant::date::Date;
@@ -35,7 +35,7 @@ pub(crate) struct GainArgs {
 }
 
 /// The columns of the gain of flows as CSV.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 21] = [
     "day",
     "flow",
     "overlay_sessions",
@@ -50,6 +50,8 @@ const COLUMNS: [&str; 19] = [
     "speedup.low",
     "speedup.high",
     "speedup_predicted",
+    "speedup_predicted_low",
+    "speedup_predicted_high",
     "seconds_saved.value",
     "seconds_saved.low",
     "seconds_saved.high",
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &GainArgs) -> Outcome {
         let own = all.tenants.iter().find(|known| known.id == *tenant);
         let own = own.ok_or_else(|| output::BadFile(format!("no tenant `{tenant}`")))?;
         gain.flows.retain(|gain| own.flows.contains(&gain.flow));
-        gain.prediction_error = prediction_error::of(&gain.flows);
+        gain.open_sessions.retain(|flow, _| own.flows.contains(flow));
         gain.relayed.retain(|row| own.flows.contains(&row.flow));
         gain.relays.clear();
     }
@@ -117,7 +119,7 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
 
 /// The heading of the gain of flows.
 const HEADING: [&str; 6] =
-    ["day", "flow", "speedup (95 %)", "predicted", "saved s (95 %)", "$ a second"];
+    ["day", "flow", "speedup (95 %)", "predicted (80 %)", "saved s (95 %)", "$ a second"];
 
 fn sessions_row(gain: &FlowGain) -> Vec<String> {
     vec![
@@ -134,18 +136,25 @@ fn sessions_row(gain: &FlowGain) -> Vec<String> {
 }
 
 fn flow_row(gain: &FlowGain) -> Vec<String> {
-    let optional = |number: Option<f64>, digits| {
-        number.map_or(String::new(), |number| format!("{number:.digits$}"))
-    };
     let is_long = gain.seconds_saved.is_some_and(|saved| saved.value.abs() >= 1000.0);
     vec![
         day(gain.day),
         gain.flow.to_string(),
         estimate(gain.speedup, 2),
-        optional(gain.speedup_predicted, 2),
+        predicted(gain),
         estimate(gain.seconds_saved, if is_long { 0 } else { 1 }),
-        optional(gain.usd_per_second_saved, 6),
+        gain.usd_per_second_saved.map_or(String::new(), |usd| format!("{usd:.6}")),
     ]
+}
+
+/// Returns the predicted speedup, with its interval if it has one.
+fn predicted(gain: &FlowGain) -> String {
+    let Some(value) = gain.speedup_predicted else { return String::new() };
+    let interval = gain.speedup_predicted_low.zip(gain.speedup_predicted_high);
+    interval.map_or_else(
+        || format!("{value:.1}"),
+        |(low, high)| estimate(Some(Estimate { value, low, high }), 1),
+    )
 }
 
 fn relay_row(gain: &RelayGain) -> Vec<String> {
@@ -212,6 +221,8 @@ mod tests {
             overlay_seconds: None,
             control_seconds: None,
             speedup_predicted: Some(12.34),
+            speedup_predicted_low: Some(9.99),
+            speedup_predicted_high: Some(23.45),
             seconds_saved: Some(estimate(6543.2)),
             cost: Money::from_usd(12.34).unwrap(),
             usd_per_second_saved: Some(0.001_886),

@@ -169,8 +169,9 @@ fn tables_are_there_for_programs_and_narrow_for_people() {
     assert_eq!(csv(files, "events --last 1", heading).len(), 1);
     let gain = "day,flow,overlay_sessions,fallback_sessions,control_sessions,other_sessions,\
                 failed_sessions,overlay_failed_sessions,control_failed_sessions,bytes,\
-                speedup.value,speedup.low,speedup.high,speedup_predicted,seconds_saved.value,\
-                seconds_saved.low,seconds_saved.high,cost,usd_per_second_saved";
+                speedup.value,speedup.low,speedup.high,speedup_predicted,\
+                speedup_predicted_low,speedup_predicted_high,seconds_saved.value,seconds_saved.low,\
+                seconds_saved.high,cost,usd_per_second_saved";
     assert!(csv(files, "gain", gain).is_empty());
     for (answer, heading) in HEADINGS {
         csv(files, answer, heading);

@@ -8,8 +8,8 @@ use tradewind_units::{FlowId, Money, Timestamp};
 use crate::draft::{DAY_MS, Draft};
 use crate::flow_costs::{self, Charged, FlowCost};
 use crate::packets;
-use crate::record::{PlanRecord, Record, Spent};
-use crate::state::{DAYS_IN_MEMORY, State};
+use crate::record::{DAYS_IN_MEMORY, PlanRecord, Record, Spent};
+use crate::state::State;
 use crate::tenant::{Removed, RemovedPackets, Tenant, TenantId};
 
 /// Days for which the last sessions of a flow that was removed may be told. Chosen: as long as

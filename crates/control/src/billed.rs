@@ -79,7 +79,7 @@ pub fn of_days(state: &State, now: Timestamp, days: u64) -> Vec<Billed> {
 mod tests {
     use super::*;
     use crate::event::Event;
-    use crate::state::DAYS_IN_MEMORY;
+    use crate::record::DAYS_IN_MEMORY;
     use crate::testing::{Bench, PATH};
 
     fn billed(day: u64, host: &str, usd: f64) -> Billed {

@@ -25,7 +25,7 @@ use tradewind_units::{Duration, FlowId, RegionId, RelayId, SiteId, Timestamp};
 use crate::draft::{CONTROLLER, Draft, unix_ms};
 use crate::event::{Keys, Refusal};
 use crate::jumpstart;
-use crate::knowledge;
+use crate::legs;
 use crate::message::{
     Document, DocumentVersion, OFFERS_PROXIES, Process, SCHEMA_VERSION, SESSIONS_SOCKET,
     TELLS_SESSIONS,
@@ -424,7 +424,7 @@ fn desired(state: &State, record: &PlanRecord) -> Result<Desired, String> {
     let flows: Vec<Flow> = record.flows.iter().map(flow).collect();
     let regions: BTreeSet<RegionId> =
         record.plan.relays.iter().map(|relay| relay.region.clone()).collect();
-    let legs = knowledge::legs(&record.measurements, &regions);
+    let legs = legs::of_measurements(&record.measurements, &regions);
     compile(&record.plan, &flows, &legs, &inventory).map_err(|error| error.to_string())
 }
 

@@ -18,7 +18,7 @@ use crate::message::ProcessState;
 use crate::planning::{self, HYSTERESIS};
 use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step, TakenPath};
 use crate::state::{SEEN_WITHIN, State};
-use crate::{forecast, gain, knowledge, prices, staleness, take_back, tenants};
+use crate::{forecast, gain, knowledge, path_now, prices, staleness, take_back, tenants};
 
 /// Most other paths of an answer. Chosen: they fit on a screen.
 const MAX_OTHERS: usize = 5;
@@ -455,8 +455,8 @@ impl<'a> View<'a> {
             };
         }
         let mut over_relays = others.iter().filter(|other| !other.hosts.is_empty());
-        let why = if !has_gateway(self.state, &self.flow.from) {
-            format!("no gateway has joined at {}", self.flow.from)
+        let why = if let Some(why) = path_now::without_gateway(self.state, self.flow) {
+            why
         } else if let Some(why) = &self.unpaid {
             why.clone()
         } else if direct.is_none() {
@@ -481,13 +481,6 @@ fn planned<'p>(plan: &'p Plan, flow: &FlowId) -> Option<&'p Vec<RelayId>> {
 fn trusted_relays(state: &State) -> impl Iterator<Item = &Host> {
     let is_relay = |host: &&Host| host.is_trusted && matches!(host.role, Role::Relay { .. });
     state.hosts.values().filter(is_relay)
-}
-
-fn has_gateway(state: &State, site: &SiteId) -> bool {
-    let is_its = |host: &Host| {
-        host.is_trusted && matches!(&host.role, Role::Gateway { site: its } if its == site)
-    };
-    state.hosts.values().any(is_its)
 }
 
 fn is_of(state: &State, host: &Host, offer: &Offer) -> bool {

@@ -11,8 +11,8 @@ use tradewind_units::Bytes;
 use crate::demand::{Demand, Forecast, MIN_DAYS, VolumeSource};
 use crate::draft::HOUR_MS;
 use crate::history::History;
-use crate::record::{FlowRecord, HourUsage};
-use crate::state::{DAYS_IN_MEMORY, State};
+use crate::record::{DAYS_IN_MEMORY, FlowRecord, HourUsage};
+use crate::state::State;
 use crate::usage::HOURS;
 
 /// Least volume of a day that plans are made for, as they know no empty flow. Chosen: it uses

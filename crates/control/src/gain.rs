@@ -21,8 +21,8 @@ use tradewind_units::{FlowId, Money, RelayId, Timestamp};
 use crate::draft::{DAY_MS, unix_ms};
 use crate::flow_costs::{Costs, first_day, lowest};
 use crate::message::{Arm, SessionTally};
-use crate::predict::{self, Predictor};
-use crate::record::{PlanRecord, Spent};
+use crate::prediction_error::PredictionError;
+use crate::record::{DayPredicted, Spent};
 use crate::state::State;
 
 /// Least sessions of each arm in a size class that is compared. Chosen: with fewer, one that was
@@ -72,8 +72,12 @@ pub struct FlowGain {
     /// The same of the control arm, which went direct, had it the sizes of the sessions over
     /// relays.
     pub control_seconds: Option<f64>,
-    /// The speedup that the plan predicted for such sizes, if there is a plan.
+    /// The speedup that plans predicted for such sizes; absent: none did.
     pub speedup_predicted: Option<f64>,
+    /// The lower end of its interval; absent until nine flows and days were compared.
+    pub speedup_predicted_low: Option<f64>,
+    /// The upper end.
+    pub speedup_predicted_high: Option<f64>,
     /// Seconds that the sessions over relays saved; absent: too few.
     pub seconds_saved: Option<Estimate>,
     /// The cost of the relays, by bytes carried and by its share of their machines.
@@ -145,26 +149,38 @@ impl DaySpent {
     }
 }
 
-/// Returns the gain of each flow in the last `days`, today included, oldest first.
+/// Returns the gain of each flow in the last `days`, today included, oldest first. The error of
+/// earlier predictions gives new ones their intervals.
 #[must_use]
-pub fn flows(state: &State, now: Timestamp, days: u64) -> Vec<FlowGain> {
-    gains(state, now, days, |_| true)
+pub fn flows(
+    state: &State,
+    now: Timestamp,
+    days: u64,
+    error: Option<PredictionError>,
+) -> Vec<FlowGain> {
+    gains(state, now, days, error, |_| true)
 }
 
 /// Returns the gain of one flow in the last `days`, today included, oldest first.
 #[must_use]
-pub fn of_flow(state: &State, now: Timestamp, days: u64, flow: &FlowId) -> Vec<FlowGain> {
-    gains(state, now, days, |other| other == flow)
+pub fn of_flow(
+    state: &State,
+    now: Timestamp,
+    days: u64,
+    error: Option<PredictionError>,
+    flow: &FlowId,
+) -> Vec<FlowGain> {
+    gains(state, now, days, error, |other| other == flow)
 }
 
 fn gains(
     state: &State,
     now: Timestamp,
     days: u64,
+    error: Option<PredictionError>,
     is_wanted: impl Fn(&FlowId) -> bool,
 ) -> Vec<FlowGain> {
     let costs = Costs::new(state, now, days);
-    let mut predictions = Predictions::new(state);
     let gain = |((day, flow), tallies): (&(u64, FlowId), &Vec<SessionTally>)| {
         let arms = Arms::new(tallies);
         let compared = arms.compared();
@@ -176,6 +192,9 @@ fn gains(
             let of = tallies.iter().filter(|tally| arm.is_none_or(|arm| arm_of(tally) == arm));
             of.map(|tally| tally.failed).sum()
         };
+        let predicted =
+            state.predicted.get(*day, flow).and_then(|row| predicted_for(row, &compared));
+        let end = |end: fn(&PredictionError) -> f64| Some(predicted? * end(&error?));
         let fell_back = |tally: &&SessionTally| tally.arm == Arm::Overlay && tally.path.is_empty();
         FlowGain {
             flow: flow.clone(),
@@ -191,9 +210,9 @@ fn gains(
             speedup: speedup(&compared),
             overlay_seconds: typical(&compared, |class| class.log_seconds),
             control_seconds: typical(&compared, |class| class.log_seconds + class.difference),
-            speedup_predicted: predictions
-                .of_day(*day)
-                .and_then(|it| it.speedup(flow, &arms, &compared)),
+            speedup_predicted: predicted,
+            speedup_predicted_low: end(|error| error.low),
+            speedup_predicted_high: end(|error| error.high),
             seconds_saved,
             cost,
             usd_per_second_saved: seconds_saved
@@ -436,6 +455,20 @@ pub(crate) fn speedup(classes: &[Compared]) -> Option<Estimate> {
     (all > 0.0 && is_finite).then_some(Estimate { value, low, high })
 }
 
+/// Returns the predicted speedup of sessions of the sizes that were compared, of all sizes where
+/// none were.
+fn predicted_for(row: &DayPredicted, compared: &[Compared]) -> Option<f64> {
+    let is_compared = |class| compared.iter().any(|known| known.class == class);
+    row.speedup(|class| compared.is_empty() || is_compared(class))
+}
+
+/// Returns how many times the predicted speedup of a flow in a day was measured; `None` if one of
+/// both is not known.
+pub(crate) fn measured_by_predicted(tallies: &[SessionTally], row: &DayPredicted) -> Option<f64> {
+    let compared = Arms::new(tallies).compared();
+    Some(speedup(&compared)?.value / predicted_for(row, &compared)?)
+}
+
 /// Returns the geometric mean over sessions of what `log_seconds` returns of their classes; `None`
 /// without sessions, or if it is no finite number.
 fn typical(classes: &[Compared], log_seconds: impl Fn(&Compared) -> f64) -> Option<f64> {
@@ -458,65 +491,9 @@ fn saved(classes: &[Compared]) -> Option<Estimate> {
     })
 }
 
-/// Predictions by day.
-struct Predictions<'a> {
-    state: &'a State,
-    days: BTreeMap<u64, Option<Prediction<'a>>>,
-}
-
-impl<'a> Predictions<'a> {
-    const fn new(state: &'a State) -> Self {
-        Self { state, days: BTreeMap::new() }
-    }
-
-    /// Returns the predictions of the plan of a day: the one in effect if it was made by then,
-    /// otherwise the newest that was. Plans of long ago are forgotten.
-    fn of_day(&mut self, day: u64) -> Option<&Prediction<'a>> {
-        let state = self.state;
-        let prediction = self.days.entry(day).or_insert_with(|| {
-            let can_be =
-                |plan: &&PlanRecord| !plan.hosts.is_empty() && plan.made_unix_ms / DAY_MS <= day;
-            let newest = || state.plans.values().rev().find(can_be);
-            let plan = state.plan_in_effect().filter(can_be).or_else(newest)?;
-            let terms = &state.settings.terms;
-            Some(Prediction { plan, predictor: Predictor::new(terms, plan, &plan.measurements) })
-        });
-        prediction.as_ref()
-    }
-}
-
-/// Predictions by one plan.
-struct Prediction<'a> {
-    plan: &'a PlanRecord,
-    predictor: Predictor<'a>,
-}
-
-impl Prediction<'_> {
-    /// Returns the predicted speedup of sessions of the sizes that were compared, of all sizes over
-    /// relays where none were.
-    fn speedup(&self, flow: &FlowId, arms: &Arms, compared: &[Compared]) -> Option<f64> {
-        let Self { plan, predictor } = self;
-        let (flow, relays) = plan.path_of(flow)?;
-        let (planned, direct) = (predictor.path(flow, relays)?, predictor.path(flow, &[])?);
-        let is_compared = |class: u8| compared.iter().any(|known| known.class == class);
-        let (mut sum, mut all) = (0.0, 0.0);
-        for (&(_, class), sample) in arms.0.range((Arm::Overlay, 0)..=(Arm::Overlay, u8::MAX)) {
-            if compared.is_empty() || is_compared(class) {
-                let (up, down) = sample.mean_size(class);
-                let seconds = |legs| predict::seconds(legs, up, down);
-                let sessions = sample.sessions as f64;
-                sum += sessions * (seconds(&direct) / seconds(&planned)).ln();
-                all += sessions;
-            }
-        }
-        (all > 0.0 && !relays.is_empty()).then(|| (sum / all).exp())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::NEWEST_PLANS;
     use crate::testing::{Bench, PATH, tally};
 
     /// Numbers by chance (splitmix64), and normal ones of them (Box and Muller).
@@ -589,7 +566,7 @@ mod tests {
     #[test]
     fn too_few_sessions_are_no_gain() {
         let mut bench = Bench::in_service();
-        let day = |bench: &Bench| flows(bench.state(), bench.time(), 1).pop().unwrap();
+        let day = |bench: &Bench| flows(bench.state(), bench.time(), 1, None).pop().unwrap();
         bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
         bench.sessions(1, 2, vec![tally(Arm::Control, &[], &[2.0; 4])]);
         let few = day(&bench);
@@ -614,7 +591,7 @@ mod tests {
     #[test]
     fn sessions_count_in_the_arm_that_they_were_drawn_for() {
         let mut bench = Bench::in_service();
-        let day = |bench: &Bench| flows(bench.state(), bench.time(), 1).pop().unwrap();
+        let day = |bench: &Bench| flows(bench.state(), bench.time(), 1, None).pop().unwrap();
         bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5]), direct(&[2.0; 5])]);
         assert!((day(&bench).speedup.unwrap().value - 2.0).abs() < 1e-9);
         // The path over relays fails for half of the sessions, which then take four seconds.
@@ -632,27 +609,6 @@ mod tests {
         assert_eq!((gain.control_sessions, gain.other_sessions), (5, 5));
         assert_eq!((gain.overlay_failed_sessions, gain.control_failed_sessions), (2, 1));
         assert_eq!(gain.failed_sessions, 3);
-    }
-
-    #[test]
-    fn predictions_of_a_day_are_of_a_plan_of_that_day() {
-        let mut bench = Bench::in_service();
-        bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
-        let predicted = |bench: &Bench| flows(bench.state(), bench.time(), 2)[0].speedup_predicted;
-        assert!(predicted(&bench).is_some());
-        bench.now += DAY_MS;
-        bench.pass(10);
-        for _ in 0..2 {
-            let plan = bench.plan();
-            bench.event(crate::event::Event::Apply { plan });
-            bench.pass(3700);
-        }
-        assert!(predicted(&bench).is_some(), "that day's plan is among the newest");
-        for _ in 0..NEWEST_PLANS {
-            bench.plan();
-        }
-        // It is forgotten, and later ones say nothing of that day.
-        assert_eq!(predicted(&bench), None);
     }
 
     #[test]
@@ -692,7 +648,7 @@ mod tests {
         (big.size_class, big.bytes_up, big.bytes_down) = (30, 10_000_000_000, 1000);
         bench.sessions(1, 1, vec![big, SessionTally { size_class: 30, ..direct(&[30.0; 5]) }]);
         bench.pass(3600);
-        let flow = flows(bench.state(), bench.time(), 1).pop().unwrap();
+        let flow = flows(bench.state(), bench.time(), 1, None).pop().unwrap();
         let both = relays(bench.state(), bench.time(), 1);
         assert_eq!(both.len(), 2);
         let all: Money = both.iter().map(|relay| relay.cost).sum();
@@ -709,8 +665,8 @@ mod tests {
         assert!(both.iter().all(|relay| relay.sessions == 10 && relay.bytes == 10_000_001_000));
         // The day before, nothing.
         bench.now += DAY_MS;
-        assert!(flows(bench.state(), bench.time(), 1).is_empty());
-        assert_eq!(flows(bench.state(), bench.time(), 2).len(), 1);
+        assert!(flows(bench.state(), bench.time(), 1, None).is_empty());
+        assert_eq!(flows(bench.state(), bench.time(), 2, None).len(), 1);
     }
 
     fn direct(seconds: &[f64]) -> SessionTally {

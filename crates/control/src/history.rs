@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tradewind_units::Bytes;
 
 use crate::demand::Forecast;
-use crate::record::HourUsage;
-use crate::state::DAYS_IN_MEMORY;
+use crate::record::{DAYS_IN_MEMORY, HourUsage};
 
 /// The usage of a flow in each hour of the newest [`DAYS_IN_MEMORY`] on which it carried something.
 #[derive(Debug, Clone, Default)]

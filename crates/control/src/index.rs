@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_grant::PublicIdentity;
+use tradewind_plan::Legs;
 use tradewind_units::{FlowId, HostId, SiteId};
 
+use crate::legs;
 use crate::record::{FlowRecord, Host, PlanRecord};
 
 /// The lookups.
@@ -16,6 +18,7 @@ pub(crate) struct Index {
     flows_to: BTreeMap<SiteId, BTreeSet<FlowId>>,
     next: BTreeMap<u64, BTreeMap<SiteId, Vec<SiteId>>>,
     next_of_packets: BTreeMap<u64, BTreeMap<SiteId, BTreeSet<SiteId>>>,
+    legs: BTreeMap<u64, Legs>,
 }
 
 impl Index {
@@ -58,6 +61,11 @@ impl Index {
     ) -> impl Iterator<Item = &'a SiteId> + use<'a> {
         let next = self.next_of_packets.get(&plan).and_then(|plan| plan.get(from));
         next.into_iter().flatten()
+    }
+
+    /// Returns the legs of this plan's paths, and the direct ones of its flows.
+    pub(crate) fn legs(&self, plan: u64) -> Option<&Legs> {
+        self.legs.get(&plan)
     }
 
     /// Replaces a host.
@@ -104,12 +112,14 @@ impl Index {
             }
         }
         self.next_of_packets.insert(plan.number, next);
+        self.legs.insert(plan.number, legs::of_paths(plan));
     }
 
     /// Forgets all plans but these.
     pub(crate) fn keep_plans(&mut self, is_kept: impl Fn(u64) -> bool) {
         self.next.retain(|number, _| is_kept(*number));
         self.next_of_packets.retain(|number, _| is_kept(*number));
+        self.legs.retain(|number, _| is_kept(*number));
     }
 }
 

@@ -22,9 +22,9 @@ use crate::history::History;
 use crate::message::{LearnedHour, SessionBatch};
 use crate::operator;
 use crate::proxies::{LearnedFlow, Proxies};
-use crate::record::{FlowRecord, Host, HourUsage, Record, Role};
+use crate::record::{DAYS_IN_MEMORY, FlowRecord, Host, HourUsage, Record, Role};
 use crate::sessions::{MAX_BYTES, MAX_COUNT, MAX_SECONDS, MAX_SESSIONS};
-use crate::state::{DAYS_IN_MEMORY, State};
+use crate::state::State;
 use crate::{documents, usage};
 
 /// Most learned destinations of a site. With more, those with the fewest bytes are forgotten.

@@ -23,7 +23,7 @@
 //! | `reports` | what hosts report |
 //! | [`imported`] | the form of measurements that others made |
 //! | `import` | how these are taken in |
-//! | `sessions` | sessions that gateways report, added up by day |
+//! | [`sessions`] | sessions that gateways report: open, and ended ones by day |
 //! | [`relayed`] | what relays carried by their own counts, beside what gateways tell |
 //! | [`relayed_days`] | the rows of that, by day |
 //! | `usage` | the same by flow and hour |
@@ -35,7 +35,8 @@
 //! | [`by_path`] | their packets by the path that carried them, and those that it lost |
 //! | [`path_loss`] | the loss that their packets are expected to suffer |
 //! | [`schedule`] | which probes a host runs next |
-//! | [`knowledge`] | the planner's legs, from measurements |
+//! | [`knowledge`] | the measurements that plans are made from |
+//! | [`legs`] | the planner's legs, from measurements |
 //! | `passive` | what connections show of legs |
 //! | `take_back` | paths that measure worse than predicted |
 //! | `watched` | the neighbours whose connections a host watches |
@@ -49,6 +50,8 @@
 //! | [`tenants`] | groups of flows with budgets and accounts of their own |
 //! | `prices` | what machines and traffic cost |
 //! | [`predict`] | predicted completion times of sessions |
+//! | `predicted` | predicted speedups of the sessions that gateways report |
+//! | [`predicted_days`] | the rows of that, by day |
 //! | [`prediction_error`] | how far measured speedups were from predicted ones |
 //! | [`settings`] | the operator's settings |
 //! | [`terms`] | prices and relay types of the operator's own |
@@ -92,6 +95,7 @@ pub mod knowledge;
 pub mod learned;
 pub mod learner;
 mod learner_reports;
+pub mod legs;
 pub mod message;
 mod money;
 pub mod operator;
@@ -102,6 +106,8 @@ pub mod path_loss;
 pub mod path_now;
 mod planning;
 pub mod predict;
+mod predicted;
+pub mod predicted_days;
 pub mod prediction_error;
 mod prices;
 pub mod proxies;
@@ -112,7 +118,7 @@ mod removed;
 mod reports;
 mod rollout;
 pub mod schedule;
-mod sessions;
+pub mod sessions;
 pub mod settings;
 mod sharing;
 mod staleness;

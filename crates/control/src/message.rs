@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_config::Kind;
 use tradewind_grant::signing::SIGNATURE_BYTES;
 use tradewind_grant::{IdentitySigner, PublicIdentity};
-use tradewind_units::{Duration, HostId, SiteId};
+use tradewind_units::{Duration, FlowId, HostId, SiteId};
 
 pub use self::sessions::{Arm, FlowHour, LearnedHour, RelayTally, SessionBatch, SessionTally};
 use crate::bounds::Bounds;
@@ -309,6 +309,9 @@ pub struct ProcessStatus {
     pub listen: Vec<SocketAddr>,
     /// Open sessions, if it says.
     pub sessions: Option<u64>,
+    /// Those of each flow that has some, at gateways.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub flows: BTreeMap<FlowId, u64>,
     /// The last reason why it ended, if it did.
     pub failure: Option<String>,
 }

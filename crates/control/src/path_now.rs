@@ -8,7 +8,9 @@ use tradewind_units::{FlowId, HostId, Money, Timestamp};
 use crate::draft::{Draft, unix_ms};
 use crate::gain;
 use crate::planning;
-use crate::record::{FlowRecord, PathChange, PathHistory, PlanRecord, Record, Step, TakenPath};
+use crate::record::{
+    FlowRecord, Host, PathChange, PathHistory, PlanRecord, Record, Role, Step, TakenPath,
+};
 use crate::state::State;
 use crate::tenant::Tenant;
 use crate::tenants;
@@ -85,6 +87,10 @@ impl<'a> PathsNow<'a> {
         };
         let taken_back = self.state.taken_back.get(flow);
         let taken_back = taken_back.and_then(|taken| taken.paths.iter().rev().find(is_open));
+        let record = self.state.flows.get(flow);
+        if let Some(why) = record.and_then(|flow| without_gateway(self.state, flow)) {
+            return (why, in_effect);
+        }
         let why = match (self.plan, planned, taken_back) {
             (_, _, _) if self.is_spent => "the budget of today is spent".to_owned(),
             (_, _, _) if self.state.settings.budget_usd_per_day == Money::ZERO => {
@@ -120,6 +126,13 @@ impl<'a> PathsNow<'a> {
         let since = known.unwrap_or(rollout);
         ends.filter(|end| *end <= self.now_ms).max().map_or(since, |end| since.max(end))
     }
+}
+
+/// Returns why a flow goes direct, if its site has no gateway.
+pub(crate) fn without_gateway(state: &State, flow: &FlowRecord) -> Option<String> {
+    let is_gateway = |host: &Host| host.is_trusted && matches!(host.role, Role::Gateway { .. });
+    let mut hosts = state.index.hosts_of(&flow.from).filter_map(|id| state.hosts.get(id));
+    (!hosts.any(is_gateway)).then(|| format!("no gateway has joined at {}", flow.from))
 }
 
 /// Keeps the paths that flows have now, of those whose path has changed. Called each minute, and

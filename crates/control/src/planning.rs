@@ -16,6 +16,7 @@ use crate::event::{Answer, Refusal};
 use crate::forecast;
 use crate::joint::JointPlan;
 use crate::knowledge::{self, MAX_RELAYS};
+use crate::legs;
 use crate::money;
 use crate::packet_flow::PlannedPackets;
 use crate::packets::{self, PacketRelays};
@@ -133,7 +134,7 @@ fn inputs<'a>(
     for pair in regions.iter().flat_map(|region| types.keys().map(move |id| (region, id))) {
         most.entry((pair.0.clone(), pair.1.clone())).or_insert(0);
     }
-    let legs = knowledge::legs(&knowledge::current(state, now), &regions);
+    let legs = legs::of_measurements(&knowledge::current(state, now), &regions);
     let flows = flows(state, now, declared, &legs);
     let mut relay_types: Vec<RelayType> = types.into_values().collect();
     if relay_types.is_empty() {

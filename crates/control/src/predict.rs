@@ -1,14 +1,14 @@
 //! Predicted completion times of sessions over the paths of a plan.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 
 use tradewind_model::fct::path_fct;
 use tradewind_model::measurement::LegMeasurement;
 use tradewind_model::{Leg, StartUp};
 use tradewind_plan::{LegEnd, Legs, RelayType};
-use tradewind_units::{Bytes, Duration, RegionId, RelayId};
+use tradewind_units::{Bytes, Duration, RelayId};
 
-use crate::knowledge;
+use crate::legs;
 use crate::prices;
 use crate::record::{FlowRecord, PlanRecord};
 use crate::terms::Terms;
@@ -18,16 +18,19 @@ use crate::terms::Terms;
 pub struct Predictor<'a> {
     terms: &'a Terms,
     plan: &'a PlanRecord,
-    legs: Legs,
+    legs: Cow<'a, Legs>,
 }
 
 impl<'a> Predictor<'a> {
     /// Predicts by measurements of the plan's legs: those that it rests on, or newer ones.
     #[must_use]
     pub fn new(terms: &'a Terms, plan: &'a PlanRecord, measurements: &[LegMeasurement]) -> Self {
-        let regions: BTreeSet<RegionId> =
-            plan.plan.relays.iter().map(|relay| relay.region.clone()).collect();
-        Self { terms, plan, legs: knowledge::legs(measurements, &regions) }
+        Self { terms, plan, legs: Cow::Owned(legs::of_plan(plan, measurements)) }
+    }
+
+    /// Predicts by legs that are known already.
+    pub(crate) const fn by(terms: &'a Terms, plan: &'a PlanRecord, legs: &'a Legs) -> Self {
+        Self { terms, plan, legs: Cow::Borrowed(legs) }
     }
 
     /// Returns the legs of a flow over these relays, directly over none; `None` if one is not

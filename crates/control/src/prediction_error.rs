@@ -5,12 +5,18 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tradewind_units::FlowId;
 
-use crate::gain::FlowGain;
+use crate::gain;
+use crate::record::DayPredicted;
+use crate::state::State;
 
 /// Fewest flows and days of which an interval is told: the next one is between the least and the
 /// greatest of nine in eight of ten cases.
 const MIN_COMPARED: usize = 9;
+/// Flows and days of which older days count no more. Chosen: a tenth of them is not by chance, and
+/// thousands of flows take no longer.
+const ENOUGH_COMPARED: usize = 200;
 
 /// The measured speedup divided by the predicted one, over flows and days: the interval in which
 /// the next one is in eight of ten cases, the chance in what is measured included.
@@ -27,11 +33,26 @@ pub struct PredictionError {
     pub compared: usize,
 }
 
-/// Returns the interval by these flows and days; `None` if fewer than nine were compared.
+/// Returns the interval by the newest days that the state holds, of the flows and days that are
+/// wanted: of as many days as have 200 of them, or all. `None` if fewer than nine were compared.
 #[must_use]
-pub fn of(gains: &[FlowGain]) -> Option<PredictionError> {
-    let quotient = |gain: &FlowGain| Some(gain.speedup?.value / gain.speedup_predicted?);
-    let mut quotients: Vec<f64> = gains.iter().filter_map(quotient).collect();
+pub fn of(state: &State, is_wanted: impl Fn(&FlowId, u64) -> bool) -> Option<PredictionError> {
+    let quotient = |row: &DayPredicted| {
+        let tallies = state.sessions.get(&(row.day, row.flow.clone()))?;
+        gain::measured_by_predicted(tallies, row)
+    };
+    let mut quotients = Vec::new();
+    for rows in state.predicted.days().rev() {
+        let rows = rows.values().filter(|row| is_wanted(&row.flow, row.day));
+        quotients.extend(rows.filter_map(quotient));
+        if quotients.len() >= ENOUGH_COMPARED {
+            break;
+        }
+    }
+    interval(quotients)
+}
+
+fn interval(mut quotients: Vec<f64>) -> Option<PredictionError> {
     quotients.sort_by(f64::total_cmp);
     let compared = quotients.len();
     (compared >= MIN_COMPARED).then(|| {
@@ -45,55 +66,85 @@ pub fn of(gains: &[FlowGain]) -> Option<PredictionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gain::{self, Estimate};
-    use crate::message::Arm;
+    use crate::draft::DAY_MS;
+    use crate::message::{Arm, SessionTally};
+    use crate::record::{DaySessions, Record};
     use crate::testing::{Bench, PATH, tally};
-
-    /// Returns a flow's day.
-    fn day() -> FlowGain {
-        let mut bench = Bench::in_service();
-        bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
-        gain::flows(bench.state(), bench.time(), 1).pop().unwrap()
-    }
-
-    /// Returns the same with another speedup and prediction.
-    fn with(day: &FlowGain, speedup: Option<f64>, predicted: Option<f64>) -> FlowGain {
-        FlowGain {
-            speedup: speedup.map(|value| Estimate { value, low: value, high: value }),
-            speedup_predicted: predicted,
-            ..day.clone()
-        }
-    }
 
     #[test]
     fn eight_of_ten_are_within() {
-        let day = day();
-        let measured = |n: u32| with(&day, Some(2.0 * f64::from(n)), Some(2.0));
-        let mut gains: Vec<FlowGain> = (1..=8).rev().map(measured).collect();
-        gains.push(with(&day, None, Some(2.0)));
-        gains.push(with(&day, Some(3.0), None));
-        assert_eq!(of(&gains), None, "eight are known");
-        gains.push(measured(9));
-        assert_eq!(of(&gains), Some(PredictionError { low: 1.0, high: 9.0, compared: 9 }));
-        gains.extend((10..=39).map(measured));
-        assert_eq!(of(&gains), Some(PredictionError { low: 4.0, high: 36.0, compared: 39 }));
+        assert_eq!(interval((1..=8).rev().map(f64::from).collect()), None, "eight are known");
+        let nine = interval((1..=9).rev().map(f64::from).collect());
+        assert_eq!(nine, Some(PredictionError { low: 1.0, high: 9.0, compared: 9 }));
+        let many = interval((1..=39).map(f64::from).collect());
+        assert_eq!(many, Some(PredictionError { low: 4.0, high: 36.0, compared: 39 }));
     }
 
     #[test]
     fn next_one_is_within_in_eight_of_ten_cases() {
-        let day = day();
-        let measured = |quotient: f64| with(&day, Some(quotient), Some(1.0));
         // Each rank of the next one among them is as likely.
         for known in [9_u32, 19, 29, 99] {
             let numbers: Vec<f64> = (0..=known).map(f64::from).collect();
             let is_within = |next: &usize| {
                 let mut others = numbers.clone();
                 let next = others.remove(*next);
-                let interval = of(&others.into_iter().map(measured).collect::<Vec<_>>()).unwrap();
+                let interval = interval(others).unwrap();
                 (interval.low..=interval.high).contains(&next)
             };
             let within = (0..numbers.len()).filter(is_within).count();
             assert_eq!(within * 10, numbers.len() * 8, "of {known}");
         }
+    }
+
+    #[test]
+    fn days_give_later_predictions_their_interval() {
+        let mut bench = Bench::in_service();
+        let mut quotients = Vec::new();
+        for day in 1..=9_u32 {
+            let direct = [f64::from(day); 5];
+            let sessions =
+                [tally(Arm::Overlay, &PATH, &[1.0; 5]), tally(Arm::Control, &[], &direct)];
+            bench.sessions(1, u64::from(day), sessions.to_vec());
+            let error = of(bench.state(), |_, _| true);
+            let today = gain::flows(bench.state(), bench.time(), 1, error).pop().unwrap();
+            let (measured, predicted) = (today.speedup.unwrap(), today.speedup_predicted.unwrap());
+            assert_eq!(error.is_some(), day == 9, "{today:?}");
+            assert_eq!(today.speedup_predicted_low, error.map(|error| predicted * error.low));
+            assert_eq!(today.speedup_predicted_high, error.map(|error| predicted * error.high));
+            quotients.push(measured.value / predicted);
+            bench.now += DAY_MS;
+            bench.pass(10);
+        }
+        let error = of(bench.state(), |_, _| true).unwrap();
+        assert_eq!(error, PredictionError { low: quotients[0], high: quotients[8], compared: 9 });
+        assert_eq!(of(bench.restarted().state(), |_, _| true), Some(error));
+        let newest = bench.now / DAY_MS - 1;
+        assert_eq!(of(bench.state(), |_, day| day != newest), None, "eight are wanted");
+    }
+
+    #[test]
+    fn many_flows_of_a_day_leave_older_days_out() {
+        let mut bench = Bench::in_service();
+        bench.sessions(1, 1, vec![tally(Arm::Overlay, &PATH, &[1.0; 5])]);
+        let mut state = bench.state().clone();
+        let row = state.predicted.rows().next().unwrap().clone();
+        let add = |state: &mut State, day: u64, number: usize| {
+            let flow = FlowId::new(format!("flow-{number}")).unwrap();
+            for (arm, path) in [(Arm::Overlay, &PATH[..]), (Arm::Control, &[])] {
+                let tally = SessionTally { flow: flow.clone(), ..tally(arm, path, &[1.0; 5]) };
+                state.apply(Record::Sessions(DaySessions { day, tally }));
+            }
+            state.apply(Record::Predicted(DayPredicted { day, flow, ..row.clone() }));
+        };
+        add(&mut state, row.day, 0);
+        for number in 1..ENOUGH_COMPARED {
+            add(&mut state, row.day + 1, number);
+        }
+        let compared = |state: &State| of(state, |_, _| true).unwrap().compared;
+        assert_eq!(compared(&state), ENOUGH_COMPARED, "one of them is of the day before");
+        add(&mut state, row.day + 1, ENOUGH_COMPARED);
+        assert_eq!(compared(&state), ENOUGH_COMPARED, "all are of the newest day");
+        add(&mut state, row.day + 1, ENOUGH_COMPARED + 1);
+        assert_eq!(compared(&state), ENOUGH_COMPARED + 1, "a day counts as a whole");
     }
 }

@@ -4,6 +4,7 @@
 //! Some are kept in the store, others only in memory ([`Record::is_kept`]): what agents report
 //! again anyway.
 
+mod day_predicted;
 mod day_relayed;
 mod given_up;
 mod paths;
@@ -20,6 +21,7 @@ use tradewind_plan::Plan;
 use tradewind_units::{Bytes, FlowId, HostId, Money, RegionId, RelayId, RelayTypeId, SiteId};
 
 pub use crate::settings::{JumpstartSettings, Mode, Settings};
+pub use day_predicted::{ClassPredicted, DayPredicted};
 pub use day_relayed::{Carried, DayRelayed};
 pub use given_up::GivenUp;
 pub use paths::{MisledLeg, PathChange, PathHistory, TakenBack, TakenPath};
@@ -73,6 +75,10 @@ impl Role {
     }
 }
 
+/// Days whose sessions, usage and money are kept in memory; the store keeps those of 13 months.
+/// Chosen: a month.
+pub const DAYS_IN_MEMORY: usize = 31;
+
 /// A fact of the controller's state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "record")]
@@ -123,6 +129,8 @@ pub enum Record {
     Batch(BatchTaken),
     /// The sessions of one day, flow, arm, size class and path, by all of these.
     Sessions(DaySessions),
+    /// The predicted speedups of one day and flow, by both.
+    Predicted(DayPredicted),
     /// The sessions of one day, flow and relay, as both sides tell them, by all of these.
     Relayed(DayRelayed),
     /// The proxies of a site's gateways, by the site.

@@ -344,12 +344,12 @@ mod tests {
         assert!(counted > Money::ZERO);
         assert_eq!(traffic(&bench), before + counted);
         // A relay that does not tell costs what gateways told, as the other one does now.
-        let both = crate::gain::flows(bench.state(), bench.time(), 1)[0].cost;
+        let both = crate::gain::flows(bench.state(), bench.time(), 1, None)[0].cost;
         bench.report_with(2, |report| report.config_version = 1);
         let before = traffic(&bench);
         tell(&mut bench, 2, 100);
         assert_eq!(traffic(&bench), before + counted);
-        assert!(crate::gain::flows(bench.state(), bench.time(), 1)[0].cost >= both);
+        assert!(crate::gain::flows(bench.state(), bench.time(), 1, None)[0].cost >= both);
         assert_eq!(first(&bench).told_sessions, 100);
 
         // Its agent is new again. The process before drains and tells nobody, so that for an hour

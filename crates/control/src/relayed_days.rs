@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use tradewind_units::{FlowId, RelayId};
 
-use crate::record::DayRelayed;
-use crate::state::DAYS_IN_MEMORY;
+use crate::record::{DAYS_IN_MEMORY, DayRelayed};
 
 /// The rows of the newest [`DAYS_IN_MEMORY`], by day, flow and relay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

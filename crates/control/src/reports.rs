@@ -21,12 +21,14 @@ use crate::record::{Host, Probing, RateTest, Record, Seen};
 use crate::state::{SEEN_WITHIN, State, is_within};
 use crate::transfers::DayTransfers;
 use crate::{
-    learned, learner_reports, packets, passive, prices, relayed, schedule, sessions, sharing,
-    take_back, transfers, usage,
+    learned, learner_reports, packets, passive, predicted, prices, relayed, schedule, sessions,
+    sharing, take_back, transfers, usage,
 };
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
 const MAX_TEST_BYTES: u64 = 75_000_000_000;
+/// Most flows of which a process tells its open sessions. Chosen: as many as a gateway has.
+const MAX_FLOWS: usize = 10_000;
 /// Longest text that a host tells of itself.
 const MAX_TEXT: usize = 300;
 
@@ -76,6 +78,7 @@ pub(crate) fn report(
         sessions_cost = sessions_cost + packets::take(state, now, host, batch, &mut records);
         sessions_cost = sessions_cost + relayed::take(state, now, host, batch, &mut records);
         records.extend(relayed::told(state, now, &tallies));
+        records.extend(predicted::take(state, now, &tallies));
         let adopted = learned::of_flows(state, host, batch);
         // Hours and times of a flow that was removed tell nothing of what is to come.
         let tallies: Vec<_> =
@@ -100,6 +103,7 @@ pub(crate) fn report(
 fn process(status: &ProcessStatus) -> ProcessStatus {
     ProcessStatus {
         name: one_line(&status.name, MAX_TEXT),
+        flows: status.flows.iter().take(MAX_FLOWS).map(|(flow, n)| (flow.clone(), *n)).collect(),
         failure: status.failure.as_deref().map(|failure| one_line(failure, MAX_TEXT)),
         ..status.clone()
     }

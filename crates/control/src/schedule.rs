@@ -18,6 +18,7 @@ use tradewind_units::{Duration, FlowId, HostId, RelayTypeId, SiteId};
 
 use crate::draft::DAY_MS;
 use crate::knowledge;
+use crate::legs;
 use crate::message::{Probe, ProbeKind, TIMES_TRANSFERS};
 use crate::prices;
 use crate::record::{FlowRecord, Host, PlanRecord, Probing, Record, Role};
@@ -335,7 +336,7 @@ impl<'a> Schedule<'a> {
     fn expected_mbps(&self, plan: &PlanRecord, to: &SiteId) -> Option<f64> {
         let regions = plan.plan.relays.iter().map(|relay| relay.region.clone()).collect();
         let unmeasured = |leg: &LegMeasurement| LegMeasurement { rate: None, ..leg.clone() };
-        let optimistic = knowledge::legs(&[unmeasured(self.known(to)?)], &regions);
+        let optimistic = legs::of_measurements(&[unmeasured(self.known(to)?)], &regions);
         let best = optimistic.values().next()?.rate().as_mbps();
         let terms = &self.state.settings.terms;
         let most = plan.plan.relays.iter().map(|relay| relay_mbps(terms, &relay.relay_type));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_units::{HostId, Money};
+use tradewind_units::{FlowId, HostId, Money, Timestamp};
 
-use crate::draft::DAY_MS;
+use crate::draft::{DAY_MS, unix_ms};
 use crate::knowledge::MAX_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
-use crate::record::{BatchTaken, DaySessions, Host, Record, Role};
-use crate::state::State;
+use crate::record::{BatchTaken, DaySessions, FlowRecord, Host, Record, Role};
+use crate::state::{SEEN_WITHIN, State, is_within};
 use crate::{prices, relayed, removed};
 
 /// Most tallies of one flow and day; further ones are ignored. Chosen: both arms in all size
@@ -28,6 +28,25 @@ pub(crate) const MAX_SECONDS: f64 = 31_536_000.0;
 const MAX_LOG: f64 = 20.0;
 /// The largest size class.
 const MAX_CLASS: u8 = 63;
+
+/// Returns the sessions that each flow has open, as the hosts of its site report, of flows that
+/// have some.
+#[must_use]
+pub fn open(state: &State, now: Timestamp) -> BTreeMap<FlowId, u64> {
+    let now = unix_ms(now);
+    let mut open: BTreeMap<FlowId, u64> = BTreeMap::new();
+    for seen in state.seen.values().filter(|seen| is_within(seen.unix_ms, now, SEEN_WITHIN)) {
+        let Some(host) = state.hosts.get(&seen.host) else { continue };
+        for (flow, sessions) in seen.processes.iter().flat_map(|process| &process.flows) {
+            let is_its_own = |flow: &&FlowRecord| flow.from == host.role.site();
+            if state.flows.get(flow).filter(is_its_own).is_some() {
+                let sum = open.entry(flow.clone()).or_default();
+                *sum = sum.saturating_add(*sessions).min(MAX_COUNT);
+            }
+        }
+    }
+    open
+}
 
 /// Returns the tallies of a batch that can be true; `None` if the batch was taken before.
 pub(crate) fn new_tallies<'a>(
@@ -89,7 +108,7 @@ fn known<'a>(
     state: &State,
     day: u64,
     tally: &'a SessionTally,
-    rows: &mut BTreeMap<&'a tradewind_units::FlowId, usize>,
+    rows: &mut BTreeMap<&'a FlowId, usize>,
 ) -> Option<SessionTally> {
     let known = state.sessions.get(&(day, tally.flow.clone()));
     let rows = rows.entry(&tally.flow).or_insert_with(|| known.map_or(0, Vec::len));
@@ -167,7 +186,7 @@ pub(crate) fn are_possible_sums(
 
 #[cfg(test)]
 mod tests {
-    use tradewind_units::{FlowId, RelayId};
+    use tradewind_units::RelayId;
 
     use super::*;
     use crate::event::Event;
@@ -206,6 +225,30 @@ mod tests {
         bench.now += DAY_MS;
         bench.sessions(1, 3, vec![overlay(&[1.0])]);
         assert_eq!(bench.state().sessions.len(), 2);
+    }
+
+    #[test]
+    fn open_sessions_are_of_flows_of_the_gateways_own_site() {
+        let mut bench = Bench::in_service();
+        let flows = |bench: &Bench| open(bench.state(), bench.time());
+        assert_eq!(flows(&bench), BTreeMap::new());
+        let told = |bench: &mut Bench, host: u8, sessions: u64| {
+            bench.report_with(host, |report| {
+                let flows = [crate::testing::flow("a", 7).id, FlowId::new("other").unwrap()];
+                let own = &mut report.processes[0].flows;
+                own.extend(flows.map(|flow| (flow, sessions)));
+            });
+        };
+        told(&mut bench, 1, 3);
+        let flow = crate::testing::flow("a", 7).id;
+        assert_eq!(flows(&bench), [(flow.clone(), 3)].into());
+        // A relay has none of its own.
+        told(&mut bench, 2, 5);
+        assert_eq!(flows(&bench), [(flow.clone(), 3)].into());
+        told(&mut bench, 1, u64::MAX);
+        assert_eq!(flows(&bench), [(flow, MAX_COUNT)].into());
+        bench.now += SEEN_WITHIN.as_millis() as u64;
+        assert_eq!(flows(&bench), BTreeMap::new(), "the gateway is silent");
     }
 
     #[test]
@@ -289,7 +332,7 @@ mod tests {
         }
         let sum = bench.state().sessions.values().flatten().next().unwrap().clone();
         assert!(sum.sessions >= MAX_SESSIONS && sum.bytes_up <= MAX_COUNT, "{sum:?}");
-        assert!(crate::gain::flows(bench.state(), bench.time(), 1)[0].cost > Money::ZERO);
+        assert!(crate::gain::flows(bench.state(), bench.time(), 1, None)[0].cost > Money::ZERO);
     }
 
     #[test]
@@ -314,8 +357,8 @@ mod tests {
             bench.sessions(1, number, vec![overlay(&[1.0])]);
             bench.event(Event::Tick);
         }
-        assert_eq!(bench.state().sessions.len(), crate::state::DAYS_IN_MEMORY);
-        assert!(bench.state().spent.len() <= crate::state::DAYS_IN_MEMORY);
+        assert_eq!(bench.state().sessions.len(), crate::record::DAYS_IN_MEMORY);
+        assert!(bench.state().spent.len() <= crate::record::DAYS_IN_MEMORY);
         assert!(bench.state().sessions.keys().all(|(day, _)| *day > bench.now / DAY_MS - 31));
     }
 }

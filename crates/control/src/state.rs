@@ -15,11 +15,12 @@ use crate::invite::InviteHash;
 use crate::learner::{DayJumps, HostLearners};
 use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
 use crate::packet_flow::{DayPackets, PacketFlowRecord};
+use crate::predicted_days::PredictedDays;
 use crate::proxies::{LearnedFlow, Proxies};
 use crate::record::{
-    AuditEntry, BatchTaken, Counters, DaySessions, DayUsage, Doubt, FlowRecord, Host, InviteRecord,
-    PathHistory, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen, Settings, Spent, Step,
-    TakenBack, Watching, Window,
+    AuditEntry, BatchTaken, Counters, DAYS_IN_MEMORY, DaySessions, DayUsage, Doubt, FlowRecord,
+    Host, InviteRecord, PathHistory, PlanRecord, Probing, RateTest, Record, Role, Rollout, Seen,
+    Settings, Spent, Step, TakenBack, Watching, Window,
 };
 use crate::relayed_days::RelayedDays;
 use crate::tenant::{Tenant, TenantId};
@@ -58,6 +59,8 @@ pub struct State {
     /// The sessions of the newest [`DAYS_IN_MEMORY`], by day and flow, sorted by
     /// [`SessionTally::key`].
     pub sessions: Arc<BTreeMap<(u64, FlowId), Vec<SessionTally>>>,
+    /// The predicted speedups of those sessions.
+    pub predicted: Arc<PredictedDays>,
     /// The sessions of the newest [`DAYS_IN_MEMORY`] as gateways tell and relays count them.
     pub relayed: Arc<RelayedDays>,
     /// The usage of flows in each hour.
@@ -103,10 +106,6 @@ pub struct State {
 
 /// A host that has not reported for this long counts as unreachable. Chosen: six reports.
 pub const SEEN_WITHIN: Duration = Duration::from_secs(30);
-
-/// Days whose sessions, usage and money are kept in memory; the store keeps those of 13 months.
-/// Chosen: a month.
-pub const DAYS_IN_MEMORY: usize = 31;
 
 /// Audit entries kept in memory; the store keeps all. Chosen: a screen of a day.
 const AUDIT_IN_MEMORY: usize = 1000;
@@ -306,6 +305,7 @@ impl State {
                 Arc::make_mut(&mut self.batches).insert(batch.host.clone(), batch);
             }
             Record::Sessions(sessions) => self.apply_sessions(sessions),
+            Record::Predicted(row) => Arc::make_mut(&mut self.predicted).set(row),
             Record::Relayed(row) => Arc::make_mut(&mut self.relayed).set(row),
             Record::Learned(flow) => {
                 let learned = Arc::make_mut(&mut self.learned);

@@ -654,7 +654,7 @@ mod tests {
         assert_ne!(via("198.51.100.8"), "\"direct\"");
         let day = bench.now / DAY_MS;
         let costs = costs(bench.state(), bench.time(), 1);
-        let of_flow = gain::flows(bench.state(), bench.time(), 1);
+        let of_flow = gain::flows(bench.state(), bench.time(), 1, None);
         let of_flow = of_flow.iter().find(|gain| gain.flow.as_str() == "a").unwrap().cost;
         assert_eq!(costs[&id("poor")][&day], of_flow);
         assert!(of_flow > usd(8.0));
@@ -774,7 +774,7 @@ mod tests {
                 state.apply(Record::Tenant(tenant));
             }
             let costs = costs(&state, now, DAYS);
-            let gains = gain::flows(&state, now, DAYS);
+            let gains = gain::flows(&state, now, DAYS, None);
             for tenant in state.tenants.values() {
                 let is_own =
                     |flow: &FlowId| tenant.flows.contains(flow) || tenant.former.contains(flow);

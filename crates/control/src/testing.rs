@@ -225,6 +225,7 @@ impl Bench {
             state: ProcessState::Ready,
             listen: Vec::new(),
             sessions: None,
+            flows: [].into(),
             failure: None,
         };
         let processes = document.map(|it| it.processes.iter().map(|it| ready(&it.name)).collect());
@@ -305,6 +306,7 @@ impl Bench {
             let kept = |tally: &SessionTally| DaySessions { day: *day, tally: tally.clone() };
             records.extend(tallies.iter().map(kept).map(Record::Sessions));
         }
+        records.extend(state.predicted.rows().cloned().map(Record::Predicted));
         records.extend(state.relayed.since(0).cloned().map(Record::Relayed));
         for (flow, days) in state.usage.iter() {
             let usage = |(day, hours): (u64, &[HourUsage])| {

@@ -211,7 +211,7 @@ mod tests {
             report(&mut bench, batch(1, number, 1, vec![told(now, 1, 1)]));
         }
         let days = &bench.state().usage[&flow("a", 7).id];
-        assert_eq!(days.days().count(), crate::state::DAYS_IN_MEMORY);
+        assert_eq!(days.days().count(), crate::record::DAYS_IN_MEMORY);
         assert!(days.days().all(|(_, hours)| hours.len() <= HOURS as usize));
         assert_eq!(days.hours().last().unwrap().hour, bench.now / HOUR);
     }

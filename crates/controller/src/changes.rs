@@ -1,13 +1,15 @@
 //! Changes of what operators see, by kind: a listener learns which kinds changed since it last
 //! looked, however slow it is.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tradewind_control::record::Seen;
 use tradewind_control::state::SEEN_WITHIN;
 use tradewind_control::{Record, State};
-use tradewind_units::HostId;
+use tradewind_units::{FlowId, HostId};
 
 /// A kind of what operators see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -82,7 +84,12 @@ impl Changes {
 pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
     match record {
         Record::Host(_) | Record::Document(_) => &[Kind::Hosts],
-        Record::Seen(seen) if is_news(state, seen) => &[Kind::Hosts],
+        Record::Seen(seen) => match (is_news(state, seen), has_other_flows(state, seen)) {
+            (true, true) => &[Kind::Hosts, Kind::Gain],
+            (true, false) => &[Kind::Hosts],
+            (false, true) => &[Kind::Gain],
+            (false, false) => &[],
+        },
         Record::Flow(_) | Record::PacketFlow(_) | Record::FlowRemoved { .. } => &[Kind::Flows],
         Record::Plan(_) => &[Kind::Plan],
         Record::Rollout(_) => &[Kind::Rollout, Kind::Flows],
@@ -93,6 +100,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::ProxiesRemoved { .. } => &[Kind::Settings],
         Record::Audit(_) => &[Kind::Audit],
         Record::Sessions(_)
+        | Record::Predicted(_)
         | Record::Relayed(_)
         | Record::Usage(_)
         | Record::Packets(_)
@@ -101,8 +109,7 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
         | Record::Learned(_)
         | Record::LearnedForgotten { .. } => &[Kind::Gain],
         Record::TakenBack(_) | Record::PathHistory(_) => &[Kind::Flows],
-        Record::Seen(_)
-        | Record::Counters(_)
+        Record::Counters(_)
         | Record::Invite(_)
         | Record::Measurement(_)
         | Record::OldMeasurement(_)
@@ -124,13 +131,25 @@ pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
 fn is_news(state: &State, seen: &Seen) -> bool {
     let news = |seen: &Seen| {
         let mut seen = Seen { unix_ms: 0, shown: Vec::new(), ..seen.clone() };
-        seen.processes.iter_mut().for_each(|process| process.sessions = None);
+        for process in &mut seen.processes {
+            process.sessions = None;
+            process.flows.clear();
+        }
         if let Some(spend) = seen.bounds.as_mut().and_then(|bounds| bounds.spend.as_mut()) {
             spend.used_usd = None;
         }
         seen
     };
     state.seen.get(&seen.host).is_none_or(|before| news(before) != news(seen))
+}
+
+/// Returns whether other flows have open sessions than at the last report.
+fn has_other_flows(state: &State, seen: &Seen) -> bool {
+    let flows = |seen: &Seen| -> BTreeSet<FlowId> {
+        seen.processes.iter().flat_map(|process| process.flows.keys().cloned()).collect()
+    };
+    let before = state.seen.get(&seen.host).map(flows).unwrap_or_default();
+    before != flows(seen)
 }
 
 /// Returns the trusted hosts that do not report.
@@ -176,6 +195,7 @@ mod tests {
                 state,
                 listen: Vec::new(),
                 sessions,
+                flows: [].into(),
                 failure: None,
             }],
             agent_version: String::new(),
@@ -187,6 +207,16 @@ mod tests {
         state.apply(Record::Seen(seen(1, ProcessState::Ready, None)));
         assert!(!is_news(&state, &seen(2, ProcessState::Ready, Some(7))));
         assert!(is_news(&state, &seen(2, ProcessState::Failed, Some(7))));
+        let open = |sessions| {
+            let mut seen = seen(2, ProcessState::Ready, Some(sessions));
+            seen.processes[0].flows.insert("nightly".parse().unwrap(), sessions);
+            seen
+        };
+        assert!(!is_news(&state, &open(1)) && has_other_flows(&state, &open(1)));
+        let mut later = state.clone();
+        later.apply(Record::Seen(open(1)));
+        assert!(!has_other_flows(&later, &open(2)));
+        assert!(has_other_flows(&later, &seen(2, ProcessState::Ready, Some(0))));
         let sent = |used, is_used_up| {
             let usd_per_day = Money::from_usd(5.0).unwrap();
             let used_usd = Some(Money::from_usd(used).unwrap());

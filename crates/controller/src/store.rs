@@ -18,8 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tradewind_control::Record;
 use tradewind_control::message::Arm;
-use tradewind_control::record::{AuditEntry, DaySessions};
-use tradewind_control::state::DAYS_IN_MEMORY;
+use tradewind_control::record::{AuditEntry, DAYS_IN_MEMORY, DaySessions};
 use tradewind_model::measurement::{LegMeasurement, Method};
 use tradewind_units::{Duration, RelayId, one_line};
 
@@ -34,7 +33,8 @@ const AUDIT: Duration = Duration::from_hours(400 * 24);
 /// month.
 const DAYS: Duration = Duration::from_hours(400 * 24);
 /// Kinds of rows that there are of each day, which is the beginning of their keys.
-const DAILY: [&str; 6] = ["jumps", "packets", "relayed", "sessions", "transfers", "usage"];
+const DAILY: [&str; 7] =
+    ["jumps", "packets", "predicted", "relayed", "sessions", "transfers", "usage"];
 /// Newest audit entries that are read at the start. Chosen: as many as the state holds.
 const AUDIT_AT_START: u32 = 1000;
 /// Longest problem that is shown, in bytes. Chosen: a line that a person reads.
@@ -381,6 +381,7 @@ fn kind_and_key(record: &Record) -> (&'static str, String) {
         Record::Packets(packets) => {
             ("packets", format!("{} {}", numbered(packets.day), packets.flow))
         }
+        Record::Predicted(row) => ("predicted", format!("{} {}", numbered(row.day), row.flow)),
         Record::Relayed(row) => {
             ("relayed", format!("{} {} {}", numbered(row.day), row.flow, row.relay))
         }

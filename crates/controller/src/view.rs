@@ -423,9 +423,11 @@ pub struct Gain {
     pub control_share: Ratio,
     /// The gain of each flow in each day, oldest first.
     pub flows: Vec<FlowGain>,
-    /// The error of earlier predictions in these days; none until nine flows and
-    /// days were compared.
+    /// The error of predictions of late; none until nine flows and days were compared.
     pub prediction_error: Option<PredictionError>,
+    /// The sessions that each flow has open now, of flows that have some.
+    #[serde(default)]
+    pub open_sessions: BTreeMap<FlowId, u64>,
     /// The use of each relay in each day, oldest first.
     pub relays: Vec<RelayGain>,
     /// The counts of relays themselves of each flow and day, beside what gateways told, oldest
@@ -455,8 +457,11 @@ pub struct GainOfFlow {
     pub control_share: Ratio,
     /// Its gain in each day, oldest first.
     pub gain: Vec<FlowGain>,
-    /// The error of earlier predictions; none until nine days were compared.
+    /// The error of predictions of all flows of late; none until nine flows and days were compared.
     pub prediction_error: Option<PredictionError>,
+    /// The sessions that it has open now.
+    #[serde(default)]
+    pub open_sessions: u64,
     /// The counts of relays themselves in each day, beside what gateways told, oldest first.
     pub relayed: Vec<Compared>,
 }

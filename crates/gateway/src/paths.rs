@@ -17,6 +17,7 @@ use tradewind_grant::{
 };
 use tradewind_stream::failure::Failure;
 use tradewind_stream::process::live::Live;
+use tradewind_stream::session::open_flows::OpenFlows;
 use tradewind_units::{Ratio, Timestamp};
 
 use super::health::{Health, State};
@@ -274,6 +275,8 @@ pub(super) struct Routes {
     watches_all: bool,
     /// Sessions that tried another path before the destination was dialled.
     retries: AtomicU64,
+    /// The open sessions of each flow.
+    pub(super) open_flows: OpenFlows,
     /// The addresses of relays that are given by name.
     pub(super) names: Names,
     allow_loopback: bool,
@@ -300,6 +303,7 @@ impl Routes {
             begun: Instant::now(),
             watches_all: watch_all,
             retries: AtomicU64::new(0),
+            open_flows: OpenFlows::default(),
             names: Names::default(),
             allow_loopback,
         })

@@ -177,7 +177,7 @@ pub(super) fn page(routes: &Routes, query: Option<&str>) -> Result<String, Strin
     serde_json::to_string(&report).map_err(|error| error.to_string())
 }
 
-/// The metrics of the paths.
+/// The metrics of paths and flows.
 pub(super) struct PathsCollector(pub(super) Arc<Routes>);
 
 impl fmt::Debug for PathsCollector {
@@ -222,6 +222,14 @@ impl Collector for PathsCollector {
                 let labels = [("path", name.clone()), ("leg", (index + 1).to_string())];
                 ConstGauge::new(rtt.as_secs_f64()).encode(family.encode_family(&labels)?)?;
             }
+        }
+
+        let help = "Open sessions of each flow that has some";
+        let name = "gateway_flow_open_sessions";
+        let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
+        for (flow, sessions) in self.0.open_flows.counts() {
+            let metric = ConstGauge::new(sessions as f64);
+            metric.encode(family.encode_family(&[("flow", flow.as_str())])?)?;
         }
 
         let help = "Sessions that went on to another path before their destination was dialled";

@@ -134,9 +134,10 @@ impl Service for GatewayService {
         }
         let OpenPath { downstream, up, down, offer } = path;
         let offers = Offers::new(None, offer);
+        let open = Some(self.opener.routes.open_flows.enter(flow));
         let what = (flow.clone(), destination);
         let session = Session::between(what, (application, up), (downstream, down));
-        Ok(Session { offers, ..session })
+        Ok(Session { offers, open, ..session })
     }
 }
 

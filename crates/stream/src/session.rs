@@ -2,6 +2,7 @@
 
 pub mod authorization;
 pub mod buffer_pool;
+pub mod open_flows;
 pub mod opening;
 pub mod pump;
 
@@ -22,6 +23,7 @@ use crate::limits::memory::Memory;
 use crate::limits::quota::{Meter, Slot};
 use crate::limits::timeouts::LiveTimeouts;
 use crate::process::worker::{Permit, Worker};
+use crate::session::open_flows::OpenSession;
 use crate::session::pump::{Broken, Direction, Pump, Stopped};
 use crate::stripe::{Carry, End, Left, Offers};
 
@@ -45,6 +47,8 @@ pub struct Session {
     pub memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
     pub offers: Option<Box<Offers>>,
+    /// Its entry among the open sessions of its flow, at gateways.
+    pub open: Option<OpenSession>,
 }
 
 /// The settings of sessions.
@@ -75,6 +79,7 @@ impl Session {
             place: None,
             memory: None,
             offers: None,
+            open: None,
         }
     }
 
@@ -163,7 +168,7 @@ impl Session {
     /// Continues where the pump has stopped, with a striped leg.
     async fn carry_striped(self, worker: &Worker, session_settings: &SessionSettings) -> Outcome {
         let (flow, destination) = (self.flow, self.destination);
-        let _held = self.place;
+        let _held = (self.place, self.open);
         // Bytes that wait to be coalesced must not wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {

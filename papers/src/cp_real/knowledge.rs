@@ -1,9 +1,9 @@
 //! The measurements of the probes so far, and the planner's legs from them: those that a controller
-//! derives ([`tradewind_control::knowledge`]), at most as fast as a relay's cap per connection.
+//! derives ([`tradewind_control::legs`]), at most as fast as a relay's cap per connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_control::knowledge;
+use tradewind_control::legs;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
 use tradewind_plan::{LegEnd, Legs};
 use tradewind_probe::window::BoundBy;
@@ -75,7 +75,7 @@ impl Knowledge {
         let known = self.rtts.iter().filter(|((from, to), _)| self.is_known(from, to));
         let measured = known.map(|(pair, rtt)| self.measurement(pair, rtt));
         let measured = measured.collect::<Result<Vec<_>, _>>()?;
-        let legs = knowledge::legs(&measured, &self.regions).into_iter();
+        let legs = legs::of_measurements(&measured, &self.regions).into_iter();
         Ok(legs
             .map(|(ends, leg)| (ends, leg.capped_per_connection_at(self.per_connection)))
             .collect())

@@ -39,6 +39,8 @@ const gain = (flow: string, day: number): FlowGain => ({
   overlay_seconds: null,
   control_seconds: null,
   speedup_predicted: null,
+  speedup_predicted_low: null,
+  speedup_predicted_high: null,
   seconds_saved: null,
   cost: 0,
   usd_per_second_saved: null,

@@ -1,4 +1,4 @@
-// What the map draws: flows as lines over the places of their paths, those with sessions first.
+// What the map draws: flows as lines over the places of their paths, those with open sessions first.
 
 import { geoEqualEarth, type GeoProjection } from 'd3-geo';
 
@@ -9,7 +9,7 @@ export interface Arc {
   from: SiteLocation;
   to: SiteLocation;
   isRelayed: boolean;
-  /** The number of flows that have it, and of those that carried sessions today. */
+  /** The number of flows that have it, and of those with open sessions. */
   flows: number;
   live: number;
 }
@@ -21,7 +21,7 @@ export function projectionOf(width: number, height: number): GeoProjection {
 
 /**
  * Returns the legs of all flows' paths whose ends are known, and how many flows lack a place.
- * `live` has the flows that carried sessions.
+ * `live` has the flows with open sessions.
  */
 export function arcsOf(
   flows: readonly FlowView[],

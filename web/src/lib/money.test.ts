@@ -18,6 +18,8 @@ const gain = (flow: string, day: number, saved: number | null, cost: number): Fl
   overlay_seconds: null,
   control_seconds: null,
   speedup_predicted: null,
+  speedup_predicted_low: null,
+  speedup_predicted_high: null,
   seconds_saved: saved === null ? null : { value: saved, low: saved, high: saved },
   cost,
   usd_per_second_saved: null,

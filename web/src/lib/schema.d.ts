@@ -1135,11 +1135,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The newest measurement of each leg, in columns */
+        /** The newest measurement of each leg, or the model's estimate, in columns */
         get: {
             parameters: {
                 query?: {
-                    /** @description One end of the legs; all legs when absent */
+                    /** @description One end of measured legs; all legs, modelled ones included, when absent */
                     place?: string;
                 };
                 header?: never;
@@ -2521,9 +2521,19 @@ export interface components {
             speedup: components["schemas"]["Estimate"] | null;
             /**
              * Format: double
-             * @description The speedup that the plan predicted for such sizes, if there is a plan.
+             * @description The speedup that plans predicted for such sizes; absent: none did.
              */
             speedup_predicted: number | null;
+            /**
+             * Format: double
+             * @description The upper end.
+             */
+            speedup_predicted_high: number | null;
+            /**
+             * Format: double
+             * @description The lower end of its interval; absent until nine flows and days were compared.
+             */
+            speedup_predicted_low: number | null;
             /**
              * Format: double
              * @description Dollars for each second saved; absent where the gain is not known to be above zero.
@@ -2784,9 +2794,13 @@ export interface components {
             /** @description The gain of each flow in each day, oldest first. */
             flows: components["schemas"]["FlowGain"][];
             /**
-             * @description The error of earlier predictions in these days; none until nine flows and
-             *     days were compared.
+             * @description The sessions that each flow has open now, of flows that have some.
+             * @default {}
              */
+            open_sessions: {
+                [key: string]: number;
+            };
+            /** @description The error of predictions of late; none until nine flows and days were compared. */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /**
              * @description The counts of relays themselves of each flow and day, beside what gateways told, oldest
@@ -2831,7 +2845,13 @@ export interface components {
             flow: string;
             /** @description Its gain in each day, oldest first. */
             gain: components["schemas"]["FlowGain"][];
-            /** @description The error of earlier predictions; none until nine days were compared. */
+            /**
+             * Format: uint64
+             * @description The sessions that it has open now.
+             * @default 0
+             */
+            open_sessions: number;
+            /** @description The error of predictions of all flows of late; none until nine flows and days were compared. */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
             relayed: components["schemas"]["Compared"][];
@@ -3381,7 +3401,7 @@ export interface components {
             unix_ms: number;
         };
         /**
-         * @description The newest measurement of each leg, in columns: for charts of many legs, which read and draw
+         * @description The newest measurement of each leg, or the model's estimate, in columns: for charts of many legs, which read and draw
          *     numbers in a fraction of the time that [`Measurements`] take. All columns have the same length.
          */
         MeasurementColumns: {
@@ -4219,6 +4239,10 @@ export interface components {
         ProcessStatus: {
             /** @description The last reason why it ended, if it did. */
             failure: string | null;
+            /** @description Those of each flow that has some, at gateways. */
+            flows?: {
+                [key: string]: number;
+            };
             /** @description The addresses that it listens on, once ready. */
             listen: string[];
             /** @description Its name in the document. */

@@ -38,7 +38,7 @@ impl Agent {
 
     /// Takes what a process counts.
     pub(super) fn take_count(&mut self, name: &str, counted: Counted) {
-        self.supervisor.set_sessions(name, counted.open);
+        self.supervisor.set_sessions(name, &counted);
         self.spent.count(name, counted);
     }
 

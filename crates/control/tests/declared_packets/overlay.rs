@@ -118,6 +118,7 @@ impl Overlay {
             state: ProcessState::Ready,
             listen: Vec::new(),
             sessions: None,
+            flows: [].into(),
             failure: None,
         });
         let processes = ready.collect();

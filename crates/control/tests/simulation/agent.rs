@@ -173,6 +173,7 @@ impl Agent {
             state,
             listen: Vec::new(),
             sessions: None,
+            flows: BTreeMap::new(),
             failure: None,
         };
         let report = Report {

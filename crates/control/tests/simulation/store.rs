@@ -151,6 +151,7 @@ fn key(record: &Record) -> String {
         Record::Sessions(DaySessions { day, tally }) => {
             format!("sessions {day:09} {} {:?}", tally.flow, tally.key())
         }
+        Record::Predicted(row) => format!("predicted {:09} {}", row.day, row.flow),
         Record::Relayed(row) => format!("relayed {:09} {} {}", row.day, row.flow, row.relay),
         Record::Usage(usage) => format!("usage {} {:09}", usage.flow, usage.day),
         Record::Packets(packets) => format!("packets {} {:09}", packets.flow, packets.day),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tradewind_control::proxies::Proxies;
 use tradewind_control::record::FlowRecord;
 use tradewind_control::what_if::WhatIf;
-use tradewind_control::{Answer, Controller, Event, Refusal, operator, prediction_error};
+use tradewind_control::{Answer, Controller, Event, Refusal, operator};
 use tradewind_units::{Duration, FlowId, SiteId};
 
 use super::guard::Rights;
@@ -120,13 +120,13 @@ pub(super) async fn flow_gain(
     request: Request,
 ) -> Answered {
     let days = days(request.uri().query())?;
-    let tenant = rights.tenant.clone();
+    let reader = rights.clone();
     let shown = move |controller: &Controller, id: &FlowId| {
-        let mut gain = show::flow_gain(controller, id, days)?;
-        if let Some(own) = tenant.and_then(|own| controller.state().tenants.get(&own)) {
+        let error = tenants::prediction_error(controller, &reader);
+        let mut gain = show::flow_gain(controller, id, days, error)?;
+        if let Some(own) = reader.tenant.and_then(|own| controller.state().tenants.get(&own)) {
             gain.gain.retain(|row| own.had(&row.flow, row.day));
             gain.relayed.retain(|row| own.had(&row.flow, row.day));
-            gain.prediction_error = prediction_error::of(&gain.gain);
         }
         Ok(gain)
     };
@@ -154,7 +154,8 @@ pub(super) async fn gain(
 ) -> Answered {
     let days = days(request.uri().query())?;
     let seen = move |controller: &Controller| {
-        tenants::own_gain(controller, &rights, show::gain(controller, days))
+        let error = tenants::prediction_error(controller, &rights);
+        tenants::own_gain(controller, &rights, show::gain(controller, days, error))
     };
     answer::ok(&shared.engine.read(seen).await)
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use tradewind_control::history::History;
 use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
 use tradewind_control::path_now::PathsNow;
+use tradewind_control::prediction_error::PredictionError;
 use tradewind_control::record::{FlowRecord, Host, Role};
 use tradewind_control::relayed::Compared;
 use tradewind_control::{
     Controller, Refusal, State, awaited_relays, billed, forecast, gain, jumpstart, learned,
-    machine_of_day, prediction_error, relayed, transfers,
+    machine_of_day, relayed, sessions, transfers,
 };
 use tradewind_grant::PublicIdentity;
 use tradewind_stream::clock::unix_now;
@@ -203,32 +204,33 @@ pub(super) fn flow_gain(
     controller: &Controller,
     id: &FlowId,
     days: u64,
+    error: Option<PredictionError>,
 ) -> Result<GainOfFlow, Refusal> {
     let (state, now) = (controller.state(), unix_now());
     check_flow(state, id)?;
     let mut relayed = relayed::compared(state, now, days);
     relayed.retain(|row| row.flow == *id);
-    let gain = gain::of_flow(state, now, days, id);
     Ok(GainOfFlow {
         schema_version: SCHEMA_VERSION,
         flow: id.clone(),
         days,
         control_share: state.settings.control_share,
-        prediction_error: prediction_error::of(&gain),
-        gain,
+        prediction_error: error,
+        gain: gain::of_flow(state, now, days, error, id),
+        open_sessions: sessions::open(state, now).remove(id).unwrap_or_default(),
         relayed,
     })
 }
 
-pub(super) fn gain(controller: &Controller, days: u64) -> Gain {
+pub(super) fn gain(controller: &Controller, days: u64, error: Option<PredictionError>) -> Gain {
     let (state, now) = (controller.state(), unix_now());
-    let flows = gain::flows(state, now, days);
     Gain {
         schema_version: SCHEMA_VERSION,
         days,
         control_share: state.settings.control_share,
-        prediction_error: prediction_error::of(&flows),
-        flows,
+        prediction_error: error,
+        flows: gain::flows(state, now, days, error),
+        open_sessions: sessions::open(state, now),
         relays: gain::relays(state, now, days),
         relayed: relayed::compared(state, now, days),
         spent: gain::spent(state, now, days),

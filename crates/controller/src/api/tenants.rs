@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
+use tradewind_control::prediction_error::{self, PredictionError};
 use tradewind_control::tenants::{self, BudgetChange, TenantId, TenantToken, UnassignedCosts};
-use tradewind_control::{Controller, Event, Refusal, prediction_error};
+use tradewind_control::{Controller, Event, Refusal};
 use tradewind_net::entropy;
 use tradewind_stream::clock::unix_now;
 use tradewind_units::{FlowId, Money};
@@ -117,6 +118,17 @@ pub(super) fn check_seen(
     sees(controller, rights, flow).then_some(()).ok_or_else(none)
 }
 
+/// Returns the error of predictions for the flows that a token sees.
+pub(super) fn prediction_error(
+    controller: &Controller,
+    rights: &Rights,
+) -> Option<PredictionError> {
+    let state = controller.state();
+    let Some(id) = &rights.tenant else { return prediction_error::of(state, |_, _| true) };
+    let tenant = state.tenants.get(id)?;
+    prediction_error::of(state, |flow, day| tenant.had(flow, day))
+}
+
 /// Leaves in a gain what a tenant's token sees: its own flows, and its own money.
 pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain) -> Gain {
     let Some(id) = &rights.tenant else { return gain };
@@ -127,7 +139,7 @@ pub(super) fn own_gain(controller: &Controller, rights: &Rights, mut gain: Gain)
     let now = unix_now();
     // Those that it had are part of its costs.
     gain.flows.retain(|row| tenant.had(&row.flow, row.day));
-    gain.prediction_error = prediction_error::of(&gain.flows);
+    gain.open_sessions.retain(|flow, _| tenant.flows.contains(flow));
     gain.relayed.retain(|row| tenant.had(&row.flow, row.day));
     gain.relays.clear();
     gain.spent.clear();

@@ -172,6 +172,8 @@ fn stopped_tenants_are_told_and_budgets_end() {
     assert_eq!(stopped.tenant.as_ref().unwrap().to_string(), "victim");
     assert!(stopped.is_stopped);
     client.put::<SettingsView>("/v1/settings", &json!({ "budget_usd_per_day": 5.0 })).unwrap();
+    assert_eq!(secret().why, "no gateway has joined at office");
+    Host::join(1, &running, gateway());
     assert_eq!(secret().why, "the budget of tenant victim is zero");
     let own: FlowView = client.get("/v1/flows/overlays").unwrap();
     assert!(own.tenant.is_none() && !own.is_stopped);

@@ -4,8 +4,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use tradewind_config::Forward;
+use tradewind_desired::Route;
+
 use crate::support::{
-    Chain, Running, connect, content, digest, echo, loopback, relay_config, send, wait_for,
+    Chain, Running, connect, content, digest, echo, forward, gateway_config, loopback,
+    relay_config, send, wait_for,
 };
 
 /// Starts a chain over one relay with an open session.
@@ -95,4 +99,29 @@ fn metrics_tell_sessions_and_bytes() {
     digest(&mut stream).unwrap();
     let ended = "tradewind_relay_sessions_total{outcome=\"ended\"} 1";
     wait_for("the end", || get(metrics, "/metrics").contains(ended));
+}
+
+#[test]
+fn metrics_of_a_gateway_tell_the_open_sessions_of_each_flow() {
+    let mut config = gateway_config(Route::Direct);
+    let named = |flow: &str| Forward { flow: flow.parse().unwrap(), ..forward(echo()) };
+    config.forward = vec![named("orders"), named("again")];
+    config.metrics = Some(loopback());
+    let gateway = Running::gateway(&config);
+    let metrics = gateway.handle.metrics_addr().unwrap();
+    let open = || -> Vec<String> {
+        let text = get(metrics, "/metrics");
+        let lines = text.lines().filter(|line| line.starts_with("tradewind_gateway_flow_open"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(open(), [""; 0]);
+    let mut streams = [connect(gateway.address()), connect(gateway.address())];
+    let line =
+        |sessions| format!("tradewind_gateway_flow_open_sessions{{flow=\"orders\"}} {sessions}.0");
+    wait_for("both sessions", || open() == [line(2)]);
+    send(&mut streams[0], b"");
+    digest(&mut streams[0]).unwrap();
+    wait_for("the end of one", || open() == [line(1)]);
+    drop(streams);
+    wait_for("the end of both", || open().is_empty());
 }

@@ -150,6 +150,7 @@ impl Host {
             state,
             listen: Vec::new(),
             sessions: None,
+            flows: [].into(),
             failure: None,
         };
         let report = Report {
