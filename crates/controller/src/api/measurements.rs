@@ -1,14 +1,23 @@
 //! Measurements in the API.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Path, Request, State};
 use tradewind_control::{Controller, Event};
-use tradewind_model::measurement::LegMeasurement;
+use tradewind_model::measurement::{LegMeasurement, Method, RttSummary};
+use tradewind_model::{Coordinates, RttModel};
 use tradewind_units::SiteId;
 
 use super::Shared;
 use super::handlers::{MAX_IMPORT_BYTES, done, named, queried};
+use super::places;
 use crate::answer::{self, Answered};
-use crate::view::{History, ImportRequest, MeasurementColumns, Measurements, SCHEMA_VERSION};
+use crate::view::{
+    History, ImportRequest, MeasurementColumns, Measurements, SCHEMA_VERSION, SiteLocation,
+};
+
+/// The newest measurement of each leg, by its ends.
+type Measured = BTreeMap<(SiteId, SiteId), LegMeasurement>;
 
 pub(super) async fn list(State(shared): State<Shared>) -> Answered {
     let legs = |controller: &Controller| {
@@ -18,17 +27,42 @@ pub(super) async fn list(State(shared): State<Shared>) -> Answered {
     answer::ok(&shared.engine.read(legs).await)
 }
 
-/// Of all legs, or of those from and to one place.
+/// Of all legs, those that are modelled included, or the measured ones from and to one place.
 pub(super) async fn columns(State(shared): State<Shared>, request: Request) -> Answered {
     let place: Option<SiteId> = queried(request.uri().query(), "place")?;
     let columns = move |controller: &Controller| {
-        let is_asked = |leg: &&LegMeasurement| {
-            place.as_ref().is_none_or(|place| [&leg.source, &leg.destination].contains(&place))
+        let measured = &controller.state().measurements;
+        let Some(place) = &place else {
+            let modelled = modelled(&places::places(controller).places, measured);
+            return MeasurementColumns::of(&measured.values().chain(&modelled).collect::<Vec<_>>());
         };
-        let legs: Vec<_> = controller.state().measurements.values().filter(is_asked).collect();
-        MeasurementColumns::of(&legs)
+        let is_asked = |leg: &&LegMeasurement| [&leg.source, &leg.destination].contains(&place);
+        MeasurementColumns::of(&measured.values().filter(is_asked).collect::<Vec<_>>())
     };
     answer::ok(&shared.engine.read(columns).await)
+}
+
+/// Returns the distance model's estimates of the legs between these places that nobody has
+/// measured.
+fn modelled(places: &[SiteLocation], measured: &Measured) -> Vec<LegMeasurement> {
+    let at = |place: &SiteLocation| Coordinates::new(place.latitude, place.longitude);
+    let leg = |(from, to): (&SiteLocation, &SiteLocation)| {
+        let ends = (from.site.clone(), to.site.clone());
+        if ends.0 == ends.1 || measured.contains_key(&ends) {
+            return None;
+        }
+        let rtt = RttModel::fitted().rtt_between(at(from).ok()?, at(to).ok()?);
+        Some(LegMeasurement {
+            source: ends.0,
+            destination: ends.1,
+            rtt: RttSummary::single(rtt),
+            rate: None,
+            method: Method::Distance,
+            measured_at_unix_ms: None,
+        })
+    };
+    let pairs = places.iter().flat_map(|from| places.iter().map(move |to| (from, to)));
+    pairs.filter_map(leg).collect()
 }
 
 pub(super) async fn import(State(shared): State<Shared>, request: Request) -> Answered {
@@ -46,4 +80,35 @@ pub(super) async fn history(
     let (from, to): (SiteId, SiteId) = (named(&from)?, named(&to)?);
     let measured = shared.engine.history(from.to_string(), to.to_string()).await?;
     answer::ok(&History { schema_version: SCHEMA_VERSION, from, to, measured })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn legs_that_nobody_has_measured_are_modelled() {
+        let place = |site: &str, latitude, longitude| SiteLocation {
+            site: site.parse().unwrap(),
+            label: site.to_owned(),
+            latitude,
+            longitude,
+            is_guess: false,
+        };
+        let places =
+            [place("tokyo", 35.7, 139.7), place("lima", -12.0, -77.0), place("osaka", 34.7, 135.5)];
+        let all = modelled(&places, &Measured::new());
+        assert_eq!(all.len(), 6);
+        assert!(all.iter().all(|leg| leg.method == Method::Distance && leg.rate.is_none()));
+        let rtt = |from: usize, to: usize| {
+            let (from, to) = (&places[from].site, &places[to].site);
+            let leg = all.iter().find(|leg| leg.source == *from && leg.destination == *to);
+            leg.unwrap().rtt.min
+        };
+        assert!(rtt(0, 1) > rtt(0, 2) * 5, "{all:?}");
+        assert_eq!(rtt(0, 1), rtt(1, 0));
+        let first = all[0].clone();
+        let measured = [((first.source.clone(), first.destination.clone()), first)].into();
+        assert_eq!(modelled(&places, &measured), all[1..]);
+    }
 }

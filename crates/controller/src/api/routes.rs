@@ -285,10 +285,14 @@ fn seen() -> Vec<Route> {
         get_of("/v1/measurements", "The newest measurement of each leg", get(measurements::list))
             .answers::<Measurements>(),
         Route {
-            query: Some(("place", "One end of the legs; all legs when absent", name())),
+            query: Some((
+                "place",
+                "One end of measured legs; all legs, modelled ones included, when absent",
+                name(),
+            )),
             ..get_of(
                 "/v1/measurements/columns",
-                "The newest measurement of each leg, in columns",
+                "The newest measurement of each leg, or the model's estimate, in columns",
                 get(measurements::columns),
             )
         }

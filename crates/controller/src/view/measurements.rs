@@ -42,8 +42,9 @@ pub struct ImportRequest {
     pub measurements: Vec<Imported>,
 }
 
-/// The newest measurement of each leg, in columns: for charts of many legs, which read and draw
-/// numbers in a fraction of the time that [`Measurements`] take. All columns have the same length.
+/// The newest measurement of each leg, or the model's estimate, in columns: for charts of many
+/// legs, which read and draw numbers in a fraction of the time that [`Measurements`] take. All
+/// columns have the same length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasurementColumns {
     /// [`SCHEMA_VERSION`].
