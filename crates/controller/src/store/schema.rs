@@ -35,8 +35,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "
     CREATE INDEX days_of_flows ON records (substr(key, 22)) WHERE kind IN ('usage', 'packets');
 ",
-    // From here on there are records of tenants, handshakes and timed transfers, which older
-    // programs do not know.
+    // From here on there are records of tenants, handshakes, timed transfers, flows' former paths
+    // and predictions, which older programs do not know.
     "
     PRAGMA application_id = 0x54574e44;
 ",

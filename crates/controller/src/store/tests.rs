@@ -11,8 +11,8 @@ use tradewind_control::learner::DayJumps;
 use tradewind_control::message::{Arm, Document, DocumentVersion, SessionTally};
 use tradewind_control::packet_flow::{DayPackets, PacketCounts, PacketFlowRecord};
 use tradewind_control::record::{
-    BatchTaken, Counters, DaySessions, DayUsage, FlowRecord, HourUsage, PlanRecord, Rollout, Seen,
-    Settings as OperatorSettings, Spent, Step,
+    BatchTaken, ClassPredicted, Counters, DayPredicted, DaySessions, DayUsage, FlowRecord,
+    HourUsage, PlanRecord, Rollout, Seen, Settings as OperatorSettings, Spent, Step,
 };
 use tradewind_control::state::NEWEST_PLANS;
 use tradewind_desired::packets::Chooser;

@@ -23,6 +23,7 @@ fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
         };
         Record::Sessions(DaySessions { day, tally })
     };
+    let class = |day| ClassPredicted { size_class: 9, sessions: day, log_speedup: 0.1 + 0.2 };
     let mut store = Store::open(&file).unwrap();
     for day in 1..=450 {
         let spent = Spent { day, traffic: Money::from_usd(0.5).unwrap(), ..Spent::default() };
@@ -30,7 +31,9 @@ fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
         let host = "gcp:asia-east1-1".parse().unwrap();
         let billed = Record::Billed(Billed { day, host, usd: Money::ZERO });
         let money = [Record::Spent(spent), billed];
-        let records = [sessions(day, 9), sessions(day, 10), Record::Batch(batch)];
+        let (flow, classes) = ("a".parse().unwrap(), vec![class(day)]);
+        let predicted = Record::Predicted(DayPredicted { day, flow, classes });
+        let records = [sessions(day, 9), sessions(day, 10), predicted, Record::Batch(batch)];
         store.append(day * DAY_MS, &[&records[..], &money].concat()).unwrap();
     }
     // The same kind of sessions again: the sum replaces the one before.
@@ -44,6 +47,13 @@ fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
     };
     let expected: Vec<u64> = (420..=450).flat_map(|day| [day, day]).collect();
     assert_eq!(days(&store), expected);
+    let predicted = |record: &Record| match record {
+        Record::Predicted(row) => Some((row.day, row.classes[0])),
+        _ => None,
+    };
+    let predicted: Vec<_> = store.records().unwrap().iter().filter_map(predicted).collect();
+    let expected: Vec<_> = (420..=450).map(|day| (day, class(day))).collect();
+    assert_eq!(predicted, expected);
     let is_batch = |record: &&Record| matches!(record, Record::Batch(_));
     let records = store.records().unwrap();
     let batches: Vec<&Record> = records.iter().filter(is_batch).collect();
@@ -54,7 +64,8 @@ fn sessions_are_read_of_a_month_and_kept_for_thirteen() {
         let query = "SELECT count(*) FROM records WHERE kind = ?1";
         store.connection.query_row(query, [kind], |row| row.get(0)).unwrap()
     };
-    assert_eq!((count("sessions"), count("spent"), count("billed")), (2 * 401, 401, 401));
+    assert_eq!((count("sessions"), count("predicted")), (2 * 401, 401));
+    assert_eq!((count("spent"), count("billed")), (401, 401));
 }
 
 #[test]
