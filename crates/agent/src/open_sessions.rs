@@ -15,13 +15,16 @@ const MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read of them. Chosen: several times what a gateway of 1,000 paths has.
 const MAX_BYTES: u64 = 4 << 20;
 
+/// The metric of a gateway's open sessions by flow.
+const FLOW_SESSIONS: &str = "tradewind_gateway_flow_open_sessions";
+
 /// The figures of a process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Counted {
     /// The sessions that it has open.
     pub(crate) open: Option<u64>,
-    /// Those of each flow that has some, of gateways.
-    pub(crate) flows: BTreeMap<FlowId, u64>,
+    /// Those of each flow that has some, if a gateway says.
+    pub(crate) flows: Option<BTreeMap<FlowId, u64>>,
     /// Its start, in seconds, and the bytes that it has sent since.
     pub(crate) sent: Option<(f64, u64)>,
 }
@@ -79,7 +82,9 @@ impl Metrics {
         let moved = up.zip(down).map(|(up, down)| up.saturating_add(down));
         Counted {
             open: own("open_sessions"),
-            flows: text.lines().filter_map(open_of_flow).collect(),
+            flows: text
+                .contains(&format!("# TYPE {FLOW_SESSIONS} "))
+                .then(|| text.lines().filter_map(open_of_flow).collect()),
             sent: figure("process_start_time_seconds ").zip(moved),
         }
     }
@@ -87,7 +92,7 @@ impl Metrics {
 
 /// Returns a flow and its open sessions, if a line of metrics says so.
 fn open_of_flow(line: &str) -> Option<(FlowId, u64)> {
-    let line = line.strip_prefix("tradewind_gateway_flow_open_sessions{flow=\"")?;
+    let line = line.strip_prefix(FLOW_SESSIONS)?.strip_prefix("{flow=\"")?;
     let (flow, sessions) = line.split_once("\"} ")?;
     let sessions = sessions.trim().parse::<f64>().ok().filter(|sessions| *sessions > 0.0)?;
     Some((FlowId::new(flow).ok()?, sessions as u64))
@@ -119,6 +124,7 @@ mod tests {
             let whole = "tradewind_gateway_open_sessions 12.0\nprocess_start_time_seconds 1.5\n\
                  tradewind_gateway_moved_bytes_total{direction=\"up\"} 7\n\
                  tradewind_gateway_moved_bytes_total{direction=\"down\"} 9\n\
+                 # TYPE tradewind_gateway_flow_open_sessions gauge\n\
                  tradewind_gateway_flow_open_sessions{flow=\"nightly\"} 11.0\n\
                  tradewind_gateway_flow_open_sessions{flow=\"?\"} 1\n";
             for body in [whole, whole, "tradewind_relay_open_sessions 3\n"] {
@@ -135,7 +141,7 @@ mod tests {
         let asks =
             async { [metrics.counted().await, of_others.counted().await, metrics.counted().await] };
         let (found, ()) = tokio::join!(asks, answers);
-        let flows = BTreeMap::from([("nightly".parse().unwrap(), 11)]);
+        let flows = Some(BTreeMap::from([("nightly".parse().unwrap(), 11)]));
         let whole =
             |sent| Counted { open: Some(12), flows: flows.clone(), sent: Some((1.5, sent)) };
         assert_eq!(found, [whole(7), whole(16), Counted::default()]);

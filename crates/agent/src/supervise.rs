@@ -96,7 +96,7 @@ struct Unit {
     /// Its open sessions when it was asked last.
     sessions: Option<u64>,
     /// Those of each flow, at gateways.
-    flows: BTreeMap<FlowId, u64>,
+    flows: Option<BTreeMap<FlowId, u64>>,
     begun: Instant,
     /// Time from which on its machine is there.
     set_up: Instant,
@@ -439,7 +439,7 @@ impl Supervisor {
             state: unit.state(),
             listen: unit.listen.clone(),
             sessions: unit.sessions.filter(|_| unit.state() == ProcessState::Ready),
-            flows: unit.flows.clone(),
+            flows: unit.flows.clone().filter(|_| unit.state() == ProcessState::Ready),
             failure: unit.failure.clone(),
         });
         let draining = self.draining.iter().map(|draining| ProcessStatus {
@@ -447,7 +447,7 @@ impl Supervisor {
             state: ProcessState::Draining,
             listen: Vec::new(),
             sessions: None,
-            flows: BTreeMap::new(),
+            flows: None,
             failure: None,
         });
         wanted.chain(draining).collect()
@@ -481,7 +481,7 @@ impl Unit {
             failure: None,
             metrics: None,
             sessions: None,
-            flows: BTreeMap::new(),
+            flows: None,
             begun: now,
             set_up: now,
             next_start: now,

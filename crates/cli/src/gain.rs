@@ -152,8 +152,8 @@ fn predicted(gain: &FlowGain) -> String {
     let Some(value) = gain.speedup_predicted else { return String::new() };
     let interval = gain.speedup_predicted_low.zip(gain.speedup_predicted_high);
     interval.map_or_else(
-        || format!("{value:.1}"),
-        |(low, high)| estimate(Some(Estimate { value, low, high }), 1),
+        || format!("{value:.2}"),
+        |(low, high)| estimate(Some(Estimate { value, low, high }), 2),
     )
 }
 

@@ -74,9 +74,10 @@ pub struct FlowGain {
     pub control_seconds: Option<f64>,
     /// The speedup that plans predicted for such sizes; absent: none did.
     pub speedup_predicted: Option<f64>,
-    /// The lower end of its interval; absent until nine flows and days were compared.
+    /// The lower end of its interval; of today alone, once nine flows and days before were
+    /// compared.
     pub speedup_predicted_low: Option<f64>,
-    /// The upper end.
+    /// The upper end of its interval.
     pub speedup_predicted_high: Option<f64>,
     /// Seconds that the sessions over relays saved; absent: too few.
     pub seconds_saved: Option<Estimate>,
@@ -150,7 +151,7 @@ impl DaySpent {
 }
 
 /// Returns the gain of each flow in the last `days`, today included, oldest first. The error of
-/// earlier predictions gives new ones their intervals.
+/// predictions of the days before gives those of today their intervals.
 #[must_use]
 pub fn flows(
     state: &State,
@@ -181,6 +182,7 @@ fn gains(
     is_wanted: impl Fn(&FlowId) -> bool,
 ) -> Vec<FlowGain> {
     let costs = Costs::new(state, now, days);
+    let today = unix_ms(now) / DAY_MS;
     let gain = |((day, flow), tallies): (&(u64, FlowId), &Vec<SessionTally>)| {
         let arms = Arms::new(tallies);
         let compared = arms.compared();
@@ -194,6 +196,7 @@ fn gains(
         };
         let predicted =
             state.predicted.get(*day, flow).and_then(|row| predicted_for(row, &compared));
+        let error = error.filter(|_| *day == today);
         let end = |end: fn(&PredictionError) -> f64| Some(predicted? * end(&error?));
         let fell_back = |tally: &&SessionTally| tally.arm == Arm::Overlay && tally.path.is_empty();
         FlowGain {

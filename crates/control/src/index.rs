@@ -1,6 +1,7 @@
 //! Lookups for reports, derived from hosts, flows and plans as they change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_plan::Legs;
@@ -18,7 +19,7 @@ pub(crate) struct Index {
     flows_to: BTreeMap<SiteId, BTreeSet<FlowId>>,
     next: BTreeMap<u64, BTreeMap<SiteId, Vec<SiteId>>>,
     next_of_packets: BTreeMap<u64, BTreeMap<SiteId, BTreeSet<SiteId>>>,
-    legs: BTreeMap<u64, Legs>,
+    legs: BTreeMap<u64, Arc<Legs>>,
 }
 
 impl Index {
@@ -65,7 +66,7 @@ impl Index {
 
     /// Returns the legs of this plan's paths, and the direct ones of its flows.
     pub(crate) fn legs(&self, plan: u64) -> Option<&Legs> {
-        self.legs.get(&plan)
+        self.legs.get(&plan).map(AsRef::as_ref)
     }
 
     /// Replaces a host.
@@ -112,7 +113,7 @@ impl Index {
             }
         }
         self.next_of_packets.insert(plan.number, next);
-        self.legs.insert(plan.number, legs::of_paths(plan));
+        self.legs.insert(plan.number, Arc::new(legs::of_paths(plan)));
     }
 
     /// Forgets all plans but these.

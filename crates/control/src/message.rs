@@ -309,9 +309,9 @@ pub struct ProcessStatus {
     pub listen: Vec<SocketAddr>,
     /// Open sessions, if it says.
     pub sessions: Option<u64>,
-    /// Those of each flow that has some, at gateways.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub flows: BTreeMap<FlowId, u64>,
+    /// Open sessions of each flow that has some, if a gateway says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<BTreeMap<FlowId, u64>>,
     /// The last reason why it ended, if it did.
     pub failure: Option<String>,
 }

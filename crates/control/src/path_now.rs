@@ -87,9 +87,9 @@ impl<'a> PathsNow<'a> {
         };
         let taken_back = self.state.taken_back.get(flow);
         let taken_back = taken_back.and_then(|taken| taken.paths.iter().rev().find(is_open));
-        let record = self.state.flows.get(flow);
+        let record = self.state.flows.get(flow).filter(|_| !is_relayed);
         if let Some(why) = record.and_then(|flow| without_gateway(self.state, flow)) {
-            return (why, in_effect);
+            return (why, in_effect.filter(|_| planned.is_some()));
         }
         let why = match (self.plan, planned, taken_back) {
             (_, _, _) if self.is_spent => "the budget of today is spent".to_owned(),

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_units::{FlowId, RelayId};
+use tradewind_model::Leg;
+use tradewind_units::FlowId;
 
 use crate::draft::DAY_MS;
 use crate::gain::Sample;
@@ -21,23 +22,20 @@ pub(crate) fn take(state: &State, now: u64, tallies: &[&SessionTally]) -> Vec<Re
     let is_predicted = |tally: &&&SessionTally| tally.arm == Arm::Overlay && tally.sessions > 0;
     let tallies = || tallies.iter().copied().filter(|tally| is_predicted(&tally));
     let flows: BTreeSet<&FlowId> = tallies().map(|tally| &tally.flow).collect();
-    let paths: BTreeMap<&FlowId, _> = plan
-        .paths()
-        .filter(|(flow, _)| flows.contains(&flow.id))
-        .map(|(flow, path)| (&flow.id, (flow, path)))
-        .collect();
+    let paths = plan.paths().filter(|(flow, path)| !path.is_empty() && flows.contains(&flow.id));
+    let legs = paths.filter_map(|(flow, path)| {
+        Some((&flow.id, (predictor.path(flow, path)?, predictor.path(flow, &[])?)))
+    });
+    let legs: BTreeMap<&FlowId, (Vec<Leg>, Vec<Leg>)> = legs.collect();
     let mut sums: BTreeMap<&FlowId, DayPredicted> = BTreeMap::new();
     for tally in tallies() {
-        let Some(&(flow, planned)) = paths.get(&tally.flow) else { continue };
-        // One that fell back was to go over the plan's relays.
-        let path: &[RelayId] = if tally.path.is_empty() { planned } else { &tally.path };
-        let legs = predictor.path(flow, path).zip(predictor.path(flow, &[]));
-        let Some((over_relays, direct)) = legs.filter(|_| !path.is_empty()) else { continue };
+        // Those that fell back to another path are measured, and so predicted, as they were to go.
+        let Some((over_relays, direct)) = legs.get(&tally.flow) else { continue };
         let mut sample = Sample::default();
         sample.add(tally);
         let (up, down) = sample.mean_size(tally.size_class);
         let seconds = |legs| predict::seconds(legs, up, down);
-        let log_speedup = (seconds(&direct) / seconds(&over_relays)).ln();
+        let log_speedup = (seconds(direct) / seconds(over_relays)).ln();
         if !log_speedup.is_finite() {
             continue;
         }
@@ -82,22 +80,23 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_predicted_by_class_and_over_relays_alone() {
+    fn sessions_are_predicted_by_class_as_they_were_to_go() {
         let mut bench = Bench::in_service();
         let small = tally(Arm::Overlay, &PATH, &[1.0; 5]);
         let large = SessionTally { size_class: 30, bytes_up: 5_000_000_000, ..small.clone() };
         let fell_back = SessionTally { path: Vec::new(), ..small.clone() };
+        let over_one = SessionTally { path: small.path[..1].to_vec(), ..small.clone() };
         let control = tally(Arm::Control, &[], &[1.0; 5]);
-        bench.sessions(1, 1, vec![small.clone(), large.clone(), fell_back, control]);
+        bench.sessions(1, 1, vec![small.clone(), large.clone(), fell_back, over_one, control]);
         bench.sessions(1, 2, vec![small, large]);
         let rows: Vec<_> = bench.state().predicted.rows().collect();
         let [row] = rows[..] else { panic!("{rows:?}") };
         let [small, large] = row.classes[..] else { panic!("{row:?}") };
-        assert_eq!((small.sessions, large.sessions), (15, 10));
+        assert_eq!((small.sessions, large.sessions), (20, 10));
         let of = |class: ClassPredicted| class.log_speedup / class.sessions as f64;
         assert!(of(small) > 0.0 && of(large) > 0.0 && of(small) != of(large), "{row:?}");
         // The mean of both is that of their logarithms, and one class can be asked for.
-        let both = (small.log_speedup + large.log_speedup) / 25.0;
+        let both = (small.log_speedup + large.log_speedup) / 30.0;
         assert!((row.speedup(|_| true).unwrap().ln() - both).abs() < 1e-12);
         assert!((row.speedup(|class| class == 30).unwrap().ln() - of(large)).abs() < 1e-12);
         assert_eq!(row.speedup(|class| class == 1), None);

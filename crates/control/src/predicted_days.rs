@@ -18,14 +18,17 @@ impl PredictedDays {
         self.0.get(&day)?.get(flow)
     }
 
-    /// Returns the rows of each day by flow, oldest first.
-    pub(crate) fn days(&self) -> impl DoubleEndedIterator<Item = &BTreeMap<FlowId, DayPredicted>> {
-        self.0.values().map(AsRef::as_ref)
+    /// Returns the rows of each day before one, by flow, oldest first.
+    pub(crate) fn days_before(
+        &self,
+        day: u64,
+    ) -> impl DoubleEndedIterator<Item = &BTreeMap<FlowId, DayPredicted>> {
+        self.0.range(..day).map(|(_, rows)| rows.as_ref())
     }
 
     /// Returns all rows, oldest first.
     pub fn rows(&self) -> impl Iterator<Item = &DayPredicted> {
-        self.days().flat_map(BTreeMap::values)
+        self.0.values().flat_map(|rows| rows.values())
     }
 
     /// Adds a row, or replaces it, and drops the days that are too old beside the newest.

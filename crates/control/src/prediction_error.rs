@@ -33,16 +33,21 @@ pub struct PredictionError {
     pub compared: usize,
 }
 
-/// Returns the interval by the newest days that the state holds, of the flows and days that are
-/// wanted: of as many days as have 200 of them, or all. `None` if fewer than nine were compared.
+/// Returns the interval by the newest days before one that the state holds, of the flows and days
+/// that are wanted: of as many days as have 200 of them, or all. `None` if fewer than nine were
+/// compared.
 #[must_use]
-pub fn of(state: &State, is_wanted: impl Fn(&FlowId, u64) -> bool) -> Option<PredictionError> {
+pub fn before(
+    state: &State,
+    day: u64,
+    is_wanted: impl Fn(&FlowId, u64) -> bool,
+) -> Option<PredictionError> {
     let quotient = |row: &DayPredicted| {
         let tallies = state.sessions.get(&(row.day, row.flow.clone()))?;
         gain::measured_by_predicted(tallies, row)
     };
     let mut quotients = Vec::new();
-    for rows in state.predicted.days().rev() {
+    for rows in state.predicted.days_before(day).rev() {
         let rows = rows.values().filter(|row| is_wanted(&row.flow, row.day));
         quotients.extend(rows.filter_map(quotient));
         if quotients.len() >= ENOUGH_COMPARED {
@@ -100,26 +105,33 @@ mod tests {
     fn days_give_later_predictions_their_interval() {
         let mut bench = Bench::in_service();
         let mut quotients = Vec::new();
-        for day in 1..=9_u32 {
+        let error = |bench: &Bench| before(bench.state(), bench.now / DAY_MS, |_, _| true);
+        for day in 1..=10_u32 {
             let direct = [f64::from(day); 5];
             let sessions =
                 [tally(Arm::Overlay, &PATH, &[1.0; 5]), tally(Arm::Control, &[], &direct)];
             bench.sessions(1, u64::from(day), sessions.to_vec());
-            let error = of(bench.state(), |_, _| true);
-            let today = gain::flows(bench.state(), bench.time(), 1, error).pop().unwrap();
+            let error = error(&bench);
+            assert_eq!(error.is_some(), day == 10, "{error:?}");
+            let all = gain::flows(bench.state(), bench.time(), 31, error);
+            let today = all.last().unwrap();
             let (measured, predicted) = (today.speedup.unwrap(), today.speedup_predicted.unwrap());
-            assert_eq!(error.is_some(), day == 9, "{today:?}");
             assert_eq!(today.speedup_predicted_low, error.map(|error| predicted * error.low));
             assert_eq!(today.speedup_predicted_high, error.map(|error| predicted * error.high));
+            let older = &all[..all.len() - 1];
+            assert!(older.iter().all(|row| row.speedup_predicted_low.is_none()), "{older:?}");
             quotients.push(measured.value / predicted);
-            bench.now += DAY_MS;
-            bench.pass(10);
+            if day < 10 {
+                bench.now += DAY_MS;
+                bench.pass(10);
+            }
         }
-        let error = of(bench.state(), |_, _| true).unwrap();
-        assert_eq!(error, PredictionError { low: quotients[0], high: quotients[8], compared: 9 });
-        assert_eq!(of(bench.restarted().state(), |_, _| true), Some(error));
-        let newest = bench.now / DAY_MS - 1;
-        assert_eq!(of(bench.state(), |_, day| day != newest), None, "eight are wanted");
+        let known = error(&bench).unwrap();
+        assert_eq!(known, PredictionError { low: quotients[0], high: quotients[8], compared: 9 });
+        let restarted = bench.restarted();
+        let today = bench.now / DAY_MS;
+        assert_eq!(before(restarted.state(), today, |_, _| true), Some(known));
+        assert_eq!(before(bench.state(), today, |_, day| day + 1 != today), None, "eight");
     }
 
     #[test]
@@ -140,7 +152,7 @@ mod tests {
         for number in 1..ENOUGH_COMPARED {
             add(&mut state, row.day + 1, number);
         }
-        let compared = |state: &State| of(state, |_, _| true).unwrap().compared;
+        let compared = |state: &State| before(state, u64::MAX, |_, _| true).unwrap().compared;
         assert_eq!(compared(&state), ENOUGH_COMPARED, "one of them is of the day before");
         add(&mut state, row.day + 1, ENOUGH_COMPARED);
         assert_eq!(compared(&state), ENOUGH_COMPARED, "all are of the newest day");

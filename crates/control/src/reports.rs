@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tradewind_grant::PublicIdentity;
 use tradewind_model::measurement::{LegMeasurement, Method, RateSummary, RttSummary};
 use tradewind_units::{
-    Bandwidth, Bytes, Duration, Money, Ratio, SiteId, Timestamp, one_line, time,
+    Bandwidth, Bytes, Duration, FlowId, Money, Ratio, SiteId, Timestamp, one_line, time,
 };
 
 use crate::by_path::Handshakes;
@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::money::{self, Traffic};
 use crate::path_loss;
-use crate::record::{Host, Probing, RateTest, Record, Seen};
+use crate::record::{Host, Probing, RateTest, Record, Role, Seen};
 use crate::state::{SEEN_WITHIN, State, is_within};
 use crate::transfers::DayTransfers;
 use crate::{
@@ -27,8 +27,6 @@ use crate::{
 
 /// Most bytes of a rate test. Chosen: a minute at 10 Gbit/s.
 const MAX_TEST_BYTES: u64 = 75_000_000_000;
-/// Most flows of which a process tells its open sessions. Chosen: as many as a gateway has.
-const MAX_FLOWS: usize = 10_000;
 /// Longest text that a host tells of itself.
 const MAX_TEXT: usize = 300;
 
@@ -99,11 +97,20 @@ pub(crate) fn report(
     Ok(Decision { records, answer: Answer::Reported(answer) })
 }
 
-/// Returns the status of a process with texts that a terminal can show.
-fn process(status: &ProcessStatus) -> ProcessStatus {
+/// Returns the status of a process with texts that a terminal can show, and the open sessions of
+/// flows that are the host's.
+fn process(state: &State, host: &Host, status: &ProcessStatus) -> ProcessStatus {
+    let is_own = |flow: &FlowId| {
+        let known = state.flows.get(flow).filter(|known| known.from == host.role.site());
+        matches!(host.role, Role::Gateway { .. }) && known.is_some()
+    };
+    let flows = |told: &BTreeMap<FlowId, u64>| {
+        let own = told.iter().filter(|(flow, _)| is_own(flow));
+        own.map(|(flow, sessions)| (flow.clone(), *sessions)).collect()
+    };
     ProcessStatus {
         name: one_line(&status.name, MAX_TEXT),
-        flows: status.flows.iter().take(MAX_FLOWS).map(|(flow, n)| (flow.clone(), *n)).collect(),
+        flows: status.flows.as_ref().map(flows),
         failure: status.failure.as_deref().map(|failure| one_line(failure, MAX_TEXT)),
         ..status.clone()
     }
@@ -140,7 +147,7 @@ fn seen(state: &State, host: &Host, now: u64, report: &Report) -> Seen {
             reason: one_line(&refused.reason, MAX_TEXT),
             ..refused
         }),
-        processes: report.processes.iter().map(process).collect(),
+        processes: report.processes.iter().map(|status| process(state, host, status)).collect(),
         agent_version: one_line(&report.agent_version, MAX_TEXT),
         bounds: report.bounds,
     }

@@ -7,7 +7,7 @@ use tradewind_units::{FlowId, HostId, Money, Timestamp};
 use crate::draft::{DAY_MS, unix_ms};
 use crate::knowledge::MAX_RELAYS;
 use crate::message::{SessionBatch, SessionTally};
-use crate::record::{BatchTaken, DaySessions, FlowRecord, Host, Record, Role};
+use crate::record::{BatchTaken, DaySessions, FlowRecord, Host, Record, Role, Seen};
 use crate::state::{SEEN_WITHIN, State, is_within};
 use crate::{prices, relayed, removed};
 
@@ -29,23 +29,38 @@ const MAX_LOG: f64 = 20.0;
 /// The largest size class.
 const MAX_CLASS: u8 = 63;
 
-/// Returns the sessions that each flow has open, as the hosts of its site report, of flows that
-/// have some.
+/// Returns the sessions that flows have open, of flows that have some, as gateways report that say
+/// so.
 #[must_use]
 pub fn open(state: &State, now: Timestamp) -> BTreeMap<FlowId, u64> {
-    let now = unix_ms(now);
     let mut open: BTreeMap<FlowId, u64> = BTreeMap::new();
-    for seen in state.seen.values().filter(|seen| is_within(seen.unix_ms, now, SEEN_WITHIN)) {
-        let Some(host) = state.hosts.get(&seen.host) else { continue };
-        for (flow, sessions) in seen.processes.iter().flat_map(|process| &process.flows) {
-            let is_its_own = |flow: &&FlowRecord| flow.from == host.role.site();
-            if state.flows.get(flow).filter(is_its_own).is_some() {
-                let sum = open.entry(flow.clone()).or_default();
-                *sum = sum.saturating_add(*sessions).min(MAX_COUNT);
-            }
-        }
+    for (flow, sessions) in
+        state.seen.values().flat_map(|seen| told_open(state, now, seen)).flatten()
+    {
+        let sum = open.entry(flow.clone()).or_default();
+        *sum = sum.saturating_add(*sessions).min(MAX_COUNT);
     }
     open
+}
+
+/// Returns the sessions that a flow has open; `None` if no gateway of its site says.
+#[must_use]
+pub fn open_of(state: &State, now: Timestamp, flow: &FlowRecord) -> Option<u64> {
+    let seen = state.index.hosts_of(&flow.from).filter_map(|host| state.seen.get(host));
+    let told = seen.flat_map(|seen| told_open(state, now, seen));
+    let own = told.map(|flows| flows.get(&flow.id).copied().unwrap_or_default());
+    own.reduce(u64::saturating_add).map(|sessions| sessions.min(MAX_COUNT))
+}
+
+/// Returns the open sessions that the processes of a host told lately, if it is trusted.
+fn told_open<'a>(
+    state: &State,
+    now: Timestamp,
+    seen: &'a Seen,
+) -> impl Iterator<Item = &'a BTreeMap<FlowId, u64>> + use<'a> {
+    let is_trusted = state.hosts.get(&seen.host).is_some_and(|host| host.is_trusted);
+    let counts = is_trusted && is_within(seen.unix_ms, unix_ms(now), SEEN_WITHIN);
+    seen.processes.iter().filter(move |_| counts).filter_map(|process| process.flows.as_ref())
 }
 
 /// Returns the tallies of a batch that can be true; `None` if the batch was taken before.
@@ -230,25 +245,36 @@ mod tests {
     #[test]
     fn open_sessions_are_of_flows_of_the_gateways_own_site() {
         let mut bench = Bench::in_service();
-        let flows = |bench: &Bench| open(bench.state(), bench.time());
-        assert_eq!(flows(&bench), BTreeMap::new());
-        let told = |bench: &mut Bench, host: u8, sessions: u64| {
+        let flow = crate::testing::flow("a", 7);
+        let flows = |bench: &Bench| {
+            let (all, now) = (open(bench.state(), bench.time()), bench.time());
+            (all.get(&flow.id).copied(), all.len(), open_of(bench.state(), now, &flow))
+        };
+        assert_eq!(flows(&bench), (None, 0, None), "nobody says");
+        let told = |bench: &mut Bench, host: u8, sessions: Option<u64>| {
             bench.report_with(host, |report| {
-                let flows = [crate::testing::flow("a", 7).id, FlowId::new("other").unwrap()];
-                let own = &mut report.processes[0].flows;
-                own.extend(flows.map(|flow| (flow, sessions)));
+                let flows = [flow.id.clone(), FlowId::new("other").unwrap()];
+                let told = sessions.map(|sessions| flows.map(|flow| (flow, sessions)).into());
+                report.processes[0].flows = Some(told.unwrap_or_default());
             });
         };
-        told(&mut bench, 1, 3);
-        let flow = crate::testing::flow("a", 7).id;
-        assert_eq!(flows(&bench), [(flow.clone(), 3)].into());
+        told(&mut bench, 1, None);
+        assert_eq!(flows(&bench), (None, 0, Some(0)));
+        told(&mut bench, 1, Some(3));
+        assert_eq!(flows(&bench), (Some(3), 1, Some(3)));
         // A relay has none of its own.
-        told(&mut bench, 2, 5);
-        assert_eq!(flows(&bench), [(flow.clone(), 3)].into());
-        told(&mut bench, 1, u64::MAX);
-        assert_eq!(flows(&bench), [(flow, MAX_COUNT)].into());
+        told(&mut bench, 2, Some(5));
+        assert_eq!(flows(&bench), (Some(3), 1, Some(3)));
+        told(&mut bench, 1, Some(u64::MAX));
+        assert_eq!(flows(&bench), (Some(MAX_COUNT), 1, Some(MAX_COUNT)));
+        let mut silent = bench.state().clone();
         bench.now += SEEN_WITHIN.as_millis() as u64;
-        assert_eq!(flows(&bench), BTreeMap::new(), "the gateway is silent");
+        assert_eq!(flows(&bench), (None, 0, None), "the gateway is silent");
+        // One that is revoked counts no more.
+        bench.now -= SEEN_WITHIN.as_millis() as u64;
+        let gateway = silent.host_of(&crate::testing::identity(1)).unwrap().clone();
+        silent.apply(Record::Host(Host { is_trusted: false, ..gateway }));
+        assert_eq!(open(&silent, bench.time()), BTreeMap::new());
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Bench {
             state: ProcessState::Ready,
             listen: Vec::new(),
             sessions: None,
-            flows: [].into(),
+            flows: None,
             failure: None,
         };
         let processes = document.map(|it| it.processes.iter().map(|it| ready(&it.name)).collect());

@@ -427,7 +427,7 @@ async fn report(
                 state: ProcessState::Ready,
                 listen: Vec::new(),
                 sessions: Some(0),
-                flows: [].into(),
+                flows: None,
                 failure: None,
             };
             report.processes = document.processes.iter().map(|it| status(&it.name)).collect();

@@ -83,7 +83,8 @@ impl Changes {
 /// Returns what operators see otherwise once `record` is applied to `state`.
 pub(crate) fn kinds_of(state: &State, record: &Record) -> &'static [Kind] {
     match record {
-        Record::Host(_) | Record::Document(_) => &[Kind::Hosts],
+        Record::Host(_) => &[Kind::Hosts, Kind::Gain],
+        Record::Document(_) => &[Kind::Hosts],
         Record::Seen(seen) => match (is_news(state, seen), has_other_flows(state, seen)) {
             (true, true) => &[Kind::Hosts, Kind::Gain],
             (true, false) => &[Kind::Hosts],
@@ -133,7 +134,7 @@ fn is_news(state: &State, seen: &Seen) -> bool {
         let mut seen = Seen { unix_ms: 0, shown: Vec::new(), ..seen.clone() };
         for process in &mut seen.processes {
             process.sessions = None;
-            process.flows.clear();
+            process.flows = None;
         }
         if let Some(spend) = seen.bounds.as_mut().and_then(|bounds| bounds.spend.as_mut()) {
             spend.used_usd = None;
@@ -146,7 +147,8 @@ fn is_news(state: &State, seen: &Seen) -> bool {
 /// Returns whether other flows have open sessions than at the last report.
 fn has_other_flows(state: &State, seen: &Seen) -> bool {
     let flows = |seen: &Seen| -> BTreeSet<FlowId> {
-        seen.processes.iter().flat_map(|process| process.flows.keys().cloned()).collect()
+        let flows = seen.processes.iter().filter_map(|process| process.flows.as_ref());
+        flows.flat_map(|flows| flows.keys().cloned()).collect()
     };
     let before = state.seen.get(&seen.host).map(flows).unwrap_or_default();
     before != flows(seen)
@@ -195,7 +197,7 @@ mod tests {
                 state,
                 listen: Vec::new(),
                 sessions,
-                flows: [].into(),
+                flows: None,
                 failure: None,
             }],
             agent_version: String::new(),
@@ -209,7 +211,7 @@ mod tests {
         assert!(is_news(&state, &seen(2, ProcessState::Failed, Some(7))));
         let open = |sessions| {
             let mut seen = seen(2, ProcessState::Ready, Some(sessions));
-            seen.processes[0].flows.insert("nightly".parse().unwrap(), sessions);
+            seen.processes[0].flows = Some([("nightly".parse().unwrap(), sessions)].into());
             seen
         };
         assert!(!is_news(&state, &open(1)) && has_other_flows(&state, &open(1)));

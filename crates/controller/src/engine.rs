@@ -158,7 +158,8 @@ impl Engine {
             let silent = changes::silent_hosts(inner.controller.state(), millis(now));
             if silent != inner.silent {
                 inner.silent = silent;
-                kinds.push(Kind::Hosts);
+                // Open sessions that they told count no more.
+                kinds.extend([Kind::Hosts, Kind::Gain]);
             }
             // A path comes back, or goes, by time alone as well.
             let paths = hash_of(&inner.controller.paths_in_effect(now));

@@ -470,7 +470,7 @@ impl Host {
             state: ProcessState::Ready,
             listen: Vec::new(),
             sessions: Some(0),
-            flows: [].into(),
+            flows: None,
             failure: None,
         };
         let report = Report {

@@ -423,7 +423,7 @@ pub struct Gain {
     pub control_share: Ratio,
     /// The gain of each flow in each day, oldest first.
     pub flows: Vec<FlowGain>,
-    /// The error of predictions of late; none until nine flows and days were compared.
+    /// The error of predictions before today; none until nine flows and days were compared.
     pub prediction_error: Option<PredictionError>,
     /// The sessions that each flow has open now, of flows that have some.
     #[serde(default)]
@@ -457,11 +457,12 @@ pub struct GainOfFlow {
     pub control_share: Ratio,
     /// Its gain in each day, oldest first.
     pub gain: Vec<FlowGain>,
-    /// The error of predictions of all flows of late; none until nine flows and days were compared.
+    /// The error of all flows' predictions before today; none until nine flows and days were
+    /// compared.
     pub prediction_error: Option<PredictionError>,
-    /// The sessions that it has open now.
+    /// The sessions that it has open now, if a gateway of its site says.
     #[serde(default)]
-    pub open_sessions: u64,
+    pub open_sessions: Option<u64>,
     /// The counts of relays themselves in each day, beside what gateways told, oldest first.
     pub relayed: Vec<Compared>,
 }

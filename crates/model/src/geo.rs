@@ -10,7 +10,7 @@ use crate::ModelError;
 mod cables;
 mod rtt;
 
-pub use rtt::{Coefficients, RttModel, StatedError};
+pub use rtt::{Coefficients, Located, RttModel, StatedError};
 
 /// Mean radius of the Earth in kilometres (IUGG).
 const EARTH_RADIUS_KM: f64 = 6371.0;

@@ -59,10 +59,10 @@ describe('rows of flows', () => {
     ]);
   });
 
-  it('have predictions with the interval of earlier ones', () => {
-    const error = { low: 0.9, high: 1.25, compared: 9 };
-    expect(intervalOf(2, error)).toBe('1.8–2.5');
-    expect([intervalOf(null, error), intervalOf(2, null)]).toEqual(['', '']);
+  it('have predictions with their intervals', () => {
+    const known = { speedup_predicted_low: 1.84, speedup_predicted_high: 2.5 };
+    expect(intervalOf({ ...gain('b', 1), ...known })).toBe('1.8–2.5');
+    expect([intervalOf(gain('b', 1)), intervalOf(undefined)]).toEqual(['', '']);
   });
 
   it('are filtered by words and paths', () => {

@@ -1,6 +1,6 @@
 // The rows of the list of flows: each flow with its newest gain.
 
-import type { FlowGain, FlowView, PredictionError } from './types';
+import type { FlowGain, FlowView } from './types';
 
 export interface FlowRow {
   flow: FlowView;
@@ -13,13 +13,12 @@ export interface FlowRow {
   predicted: number | null;
 }
 
-/** Returns the interval of a prediction, by how far earlier ones were from what was measured. */
-export function intervalOf(
-  predicted: number | null | undefined,
-  error: PredictionError | null | undefined,
-): string {
-  if (predicted === null || predicted === undefined || !error) return '';
-  return `${(predicted * error.low).toFixed(1)}–${(predicted * error.high).toFixed(1)}`;
+/** Returns the interval of a predicted speedup; empty without one. */
+export function intervalOf(gain: FlowGain | undefined): string {
+  const { speedup_predicted_low: low, speedup_predicted_high: high } = gain ?? {};
+  return typeof low === 'number' && typeof high === 'number'
+    ? `${low.toFixed(1)}–${high.toFixed(1)}`
+    : '';
 }
 
 export type Paths = 'all' | 'relayed' | 'direct';

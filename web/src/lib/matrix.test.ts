@@ -55,7 +55,7 @@ describe('the matrix', () => {
       ...strengthsOf(matrix, shade, 1_801_000),
     ];
     expect(strengths('rtt')).toEqual([1, 0.5]);
-    expect(strengths('age')).toEqual([0.5, 1]);
+    expect(strengths('age')).toEqual([0.5, NaN]);
     expect(strengths('method')).toEqual([0, 1]);
   });
 

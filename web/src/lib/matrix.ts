@@ -43,13 +43,13 @@ export function legAt({ columns, cells }: Matrix, row: number, column: number): 
   return leg < 0 ? null : leg;
 }
 
-/** Returns how strong the colour of each leg is, from 0, good, to 1. */
+/** Returns how strong the colour of each leg is, from 0, good, to 1; NaN without an age. */
 export function strengthsOf(matrix: Matrix, shade: Shade, now: number): Float64Array {
   const { columns, longest } = matrix;
   if (shade === 'rtt') return Float64Array.from(columns.rtt_min_ms, (rtt) => rtt / longest);
   if (shade === 'method') return Float64Array.from(columns.method, (of) => METHOD_STRENGTHS[of]);
   return Float64Array.from(columns.measured_at_unix_ms, (at) =>
-    Math.min(1, Math.max(0, at === null ? 1 : (now - at) / OLDEST)),
+    at === null ? NaN : Math.min(1, Math.max(0, (now - at) / OLDEST)),
   );
 }
 

@@ -2526,12 +2526,13 @@ export interface components {
             speedup_predicted: number | null;
             /**
              * Format: double
-             * @description The upper end.
+             * @description The upper end of its interval.
              */
             speedup_predicted_high: number | null;
             /**
              * Format: double
-             * @description The lower end of its interval; absent until nine flows and days were compared.
+             * @description The lower end of its interval; of today alone, once nine flows and days before were
+             *     compared.
              */
             speedup_predicted_low: number | null;
             /**
@@ -2800,7 +2801,7 @@ export interface components {
             open_sessions: {
                 [key: string]: number;
             };
-            /** @description The error of predictions of late; none until nine flows and days were compared. */
+            /** @description The error of predictions before today; none until nine flows and days were compared. */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /**
              * @description The counts of relays themselves of each flow and day, beside what gateways told, oldest
@@ -2847,11 +2848,14 @@ export interface components {
             gain: components["schemas"]["FlowGain"][];
             /**
              * Format: uint64
-             * @description The sessions that it has open now.
-             * @default 0
+             * @description The sessions that it has open now, if a gateway of its site says.
+             * @default null
              */
-            open_sessions: number;
-            /** @description The error of predictions of all flows of late; none until nine flows and days were compared. */
+            open_sessions: number | null;
+            /**
+             * @description The error of all flows' predictions before today; none until nine flows and days were
+             *     compared.
+             */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
             relayed: components["schemas"]["Compared"][];
@@ -3401,8 +3405,9 @@ export interface components {
             unix_ms: number;
         };
         /**
-         * @description The newest measurement of each leg, or the model's estimate, in columns: for charts of many legs, which read and draw
-         *     numbers in a fraction of the time that [`Measurements`] take. All columns have the same length.
+         * @description The newest measurement of each leg, or the model's estimate, in columns: for charts of many
+         *     legs, which read and draw numbers in a fraction of the time that [`Measurements`] take. All
+         *     columns have the same length.
          */
         MeasurementColumns: {
             /** @description The receiver, as its index in `places`. */
@@ -4239,10 +4244,10 @@ export interface components {
         ProcessStatus: {
             /** @description The last reason why it ended, if it did. */
             failure: string | null;
-            /** @description Those of each flow that has some, at gateways. */
+            /** @description Open sessions of each flow that has some, if a gateway says. */
             flows?: {
                 [key: string]: number;
-            };
+            } | null;
             /** @description The addresses that it listens on, once ready. */
             listen: string[];
             /** @description Its name in the document. */

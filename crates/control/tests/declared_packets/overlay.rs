@@ -118,7 +118,7 @@ impl Overlay {
             state: ProcessState::Ready,
             listen: Vec::new(),
             sessions: None,
-            flows: [].into(),
+            flows: None,
             failure: None,
         });
         let processes = ready.collect();

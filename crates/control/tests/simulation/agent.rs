@@ -173,7 +173,7 @@ impl Agent {
             state,
             listen: Vec::new(),
             sessions: None,
-            flows: BTreeMap::new(),
+            flows: None,
             failure: None,
         };
         let report = Report {

@@ -1,9 +1,11 @@
 //! Measurements in the API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
 use tradewind_control::{Controller, Event};
+use tradewind_model::geo::Located;
 use tradewind_model::measurement::{LegMeasurement, Method, RttSummary};
 use tradewind_model::{Coordinates, RttModel};
 use tradewind_units::SiteId;
@@ -12,6 +14,7 @@ use super::Shared;
 use super::handlers::{MAX_IMPORT_BYTES, done, named, queried};
 use super::places;
 use crate::answer::{self, Answered};
+use crate::asking;
 use crate::view::{
     History, ImportRequest, MeasurementColumns, Measurements, SCHEMA_VERSION, SiteLocation,
 };
@@ -30,38 +33,43 @@ pub(super) async fn list(State(shared): State<Shared>) -> Answered {
 /// Of all legs, those that are modelled included, or the measured ones from and to one place.
 pub(super) async fn columns(State(shared): State<Shared>, request: Request) -> Answered {
     let place: Option<SiteId> = queried(request.uri().query(), "place")?;
-    let columns = move |controller: &Controller| {
-        let measured = &controller.state().measurements;
+    let known = |controller: &Controller| {
+        (Arc::clone(&controller.state().measurements), places::places(controller).places)
+    };
+    let (measured, places) = shared.engine.read(known).await;
+    let columns = move || {
         let Some(place) = &place else {
-            let modelled = modelled(&places::places(controller).places, measured);
+            let modelled = modelled(&places, &measured);
             return MeasurementColumns::of(&measured.values().chain(&modelled).collect::<Vec<_>>());
         };
         let is_asked = |leg: &&LegMeasurement| [&leg.source, &leg.destination].contains(&place);
         MeasurementColumns::of(&measured.values().filter(is_asked).collect::<Vec<_>>())
     };
-    answer::ok(&shared.engine.read(columns).await)
+    answer::ok(&asking::computed(move || Ok(columns())).await?)
 }
 
 /// Returns the distance model's estimates of the legs between these places that nobody has
 /// measured.
 fn modelled(places: &[SiteLocation], measured: &Measured) -> Vec<LegMeasurement> {
-    let at = |place: &SiteLocation| Coordinates::new(place.latitude, place.longitude);
-    let leg = |(from, to): (&SiteLocation, &SiteLocation)| {
-        let ends = (from.site.clone(), to.site.clone());
-        if ends.0 == ends.1 || measured.contains_key(&ends) {
-            return None;
-        }
-        let rtt = RttModel::fitted().rtt_between(at(from).ok()?, at(to).ok()?);
-        Some(LegMeasurement {
-            source: ends.0,
-            destination: ends.1,
-            rtt: RttSummary::single(rtt),
+    let model = RttModel::fitted();
+    let locate = |place: &SiteLocation| {
+        let at = Coordinates::new(place.latitude, place.longitude).ok()?;
+        Some((place.site.clone(), model.locate(at)))
+    };
+    let located: Vec<_> = places.iter().filter_map(locate).collect();
+    let pairs = located.iter().flat_map(|from| located.iter().map(move |to| (from, to)));
+    let leg = |((source, from), (destination, to)): (&(_, Located), &(_, Located))| {
+        let (source, destination): (&SiteId, &SiteId) = (source, destination);
+        let is_measured = measured.contains_key(&(source.clone(), destination.clone()));
+        (source != destination && !is_measured).then(|| LegMeasurement {
+            source: source.clone(),
+            destination: destination.clone(),
+            rtt: RttSummary::single(model.rtt(from, to)),
             rate: None,
             method: Method::Distance,
             measured_at_unix_ms: None,
         })
     };
-    let pairs = places.iter().flat_map(|from| places.iter().map(move |to| (from, to)));
     pairs.filter_map(leg).collect()
 }
 

@@ -217,7 +217,7 @@ pub(super) fn flow_gain(
         control_share: state.settings.control_share,
         prediction_error: error,
         gain: gain::of_flow(state, now, days, error, id),
-        open_sessions: sessions::open(state, now).remove(id).unwrap_or_default(),
+        open_sessions: state.flows.get(id).and_then(|flow| sessions::open_of(state, now, flow)),
         relayed,
     })
 }

@@ -15,7 +15,7 @@ use super::Shared;
 use super::guard::Rights;
 use super::handlers::{MAX_BYTES, days, done, named, queried};
 use crate::answer::{self, Answered, Problem};
-use crate::engine::millis;
+use crate::engine::{DAY_MS, millis};
 use crate::view::{
     DayCost, Gain, SCHEMA_VERSION, TenantRequest, TenantView, Tenants, TokenAnswer, TokenRequest,
     UnassignedDay,
@@ -118,15 +118,18 @@ pub(super) fn check_seen(
     sees(controller, rights, flow).then_some(()).ok_or_else(none)
 }
 
-/// Returns the error of predictions for the flows that a token sees.
+/// Returns the error of predictions before today, of the flows that a token sees.
 pub(super) fn prediction_error(
     controller: &Controller,
     rights: &Rights,
 ) -> Option<PredictionError> {
     let state = controller.state();
-    let Some(id) = &rights.tenant else { return prediction_error::of(state, |_, _| true) };
+    let today = millis(unix_now()) / DAY_MS;
+    let Some(id) = &rights.tenant else {
+        return prediction_error::before(state, today, |_, _| true);
+    };
     let tenant = state.tenants.get(id)?;
-    prediction_error::of(state, |flow, day| tenant.had(flow, day))
+    prediction_error::before(state, today, |flow, day| tenant.had(flow, day))
 }
 
 /// Leaves in a gain what a tenant's token sees: its own flows, and its own money.

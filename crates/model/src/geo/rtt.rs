@@ -65,6 +65,13 @@ pub struct RttModel {
     cities: Vec<Coordinates>,
 }
 
+/// A place beside the nearest cities of a model.
+#[derive(Debug, Clone)]
+pub struct Located {
+    place: Coordinates,
+    nearest: [(usize, f64); ENTRIES],
+}
+
 impl RttModel {
     /// The error of [`RttModel::fitted`] against minimum ping RTTs between 69 regions of three
     /// clouds (2022-04); see `docs/explanation/rtt-model.md`.
@@ -88,6 +95,18 @@ impl RttModel {
     /// Returns the RTT between two places, at least the fixed part.
     #[must_use]
     pub fn rtt_between(&self, a: Coordinates, b: Coordinates) -> Duration {
+        self.rtt(&self.locate(a), &self.locate(b))
+    }
+
+    /// Returns a place beside its nearest cities, for the RTTs of many pairs.
+    #[must_use]
+    pub fn locate(&self, place: Coordinates) -> Located {
+        Located { place, nearest: self.nearest(place) }
+    }
+
+    /// Returns the RTT between two located places, as [`RttModel::rtt_between`].
+    #[must_use]
+    pub fn rtt(&self, a: &Located, b: &Located) -> Duration {
         let cable_km = self.cable_km(a, b);
         let millis = self.coefficients.fixed_ms + 2.0 * cable_km / FIBRE_KM_PER_MS;
         Duration::from_secs_f64(millis / 1e3)
@@ -95,13 +114,12 @@ impl RttModel {
 
     /// Returns the kilometres of cable from `a` to `b`: the shortest route over the map, or
     /// straight if they are near.
-    fn cable_km(&self, a: Coordinates, b: Coordinates) -> f64 {
+    fn cable_km(&self, a: &Located, b: &Located) -> f64 {
         let detour = self.coefficients.land_detour;
-        let straight = distance_km(a, b);
+        let straight = distance_km(a.place, b.place);
         let mut best = if straight <= NEARBY_KM { straight * detour } else { f64::INFINITY };
-        let (entries, exits) = (self.nearest(a), self.nearest(b));
-        for (entry, in_km) in entries {
-            for (exit, out_km) in exits {
+        for (entry, in_km) in a.nearest {
+            for (exit, out_km) in b.nearest {
                 let across = self.between_cities[entry * self.cities.len() + exit];
                 best = best.min((in_km + out_km) * detour + across);
             }

@@ -150,7 +150,7 @@ impl Host {
             state,
             listen: Vec::new(),
             sessions: None,
-            flows: [].into(),
+            flows: None,
             failure: None,
         };
         let report = Report {
