@@ -119,7 +119,7 @@ fn show(gain: &Gain) -> anyhow::Result<()> {
 
 /// The heading of the gain of flows.
 const HEADING: [&str; 6] =
-    ["day", "flow", "speedup (95 %)", "predicted (80 %)", "saved s (95 %)", "$ a second"];
+    ["day", "flow", "speedup (95 %)", "predicted", "saved s (95 %)", "$/second"];
 
 fn sessions_row(gain: &FlowGain) -> Vec<String> {
     vec![
@@ -152,8 +152,8 @@ fn predicted(gain: &FlowGain) -> String {
     let Some(value) = gain.speedup_predicted else { return String::new() };
     let interval = gain.speedup_predicted_low.zip(gain.speedup_predicted_high);
     interval.map_or_else(
-        || format!("{value:.2}"),
-        |(low, high)| estimate(Some(Estimate { value, low, high }), 2),
+        || format!("{value:.1}"),
+        |(low, high)| format!("{value:.1} {low:.1}-{high:.1}"),
     )
 }
 
