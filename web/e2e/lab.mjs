@@ -190,7 +190,7 @@ async function session(browser, lab, screenshots) {
   await happens(row.getByText(/gcp:/));
   check(true, 'the approved plan is in effect: the flow is relayed');
 
-  await measured(row, lab);
+  await measured(page, row, lab);
   await seen('flows', 'flows that are relayed');
   await agrees(page, lab);
   await to('nightly');
@@ -301,10 +301,14 @@ async function budget(page, dollars) {
 }
 
 /** Carries sessions over relays and of the control arm, until the page compares them. */
-async function measured(row, lab) {
+async function measured(page, row, lab) {
   await lab.tell('gain', '--control-share', '50%');
   await lab.settled('sao-paulo-1');
-  const figure = row.locator('td').nth(7);
+  // By the head of its column, so that another column cannot stand in for it.
+  const heads = await page.getByRole('table', { name: 'Flows' }).locator('th').allInnerTexts();
+  const column = heads.findIndex((head) => /^Measured/.test(head.trim()));
+  if (column < 0) throw new Error(`no column Measured: ${heads}`);
+  const figure = row.locator('td').nth(column);
   const get = ['curl', '--silent', '--fail', '--output', '/dev/null'];
   const download = () =>
     lab.tell('lab', 'exec', 'sao-paulo', '--', ...get, 'http://127.0.0.1:20000/file');
@@ -423,9 +427,12 @@ async function others(page, lab, seen) {
 
 /** An open session: the map shows its flow as live, and the flow's page counts it. */
 async function live(page, lab, show) {
-  const get = ['curl', '--silent', '--output', '/dev/null', '--limit-rate', '200k'];
-  const host = ['lab', 'exec', 'sao-paulo', '--'];
-  lab.start('ignore', ...host, ...get, '--max-time', '60', 'http://127.0.0.1:20000/file');
+  // It carries nothing, so that it lasts however fast the path is: longer than the patience below.
+  const program =
+    'import socket, time\n' +
+    's = socket.create_connection(("127.0.0.1", 20000))\n' +
+    'time.sleep(300)';
+  lab.start('ignore', 'lab', 'exec', 'sao-paulo', '--', 'python3', '-c', program);
   await show('map', 'svg .line.live', 'map');
   await page.goto(`${page.url().split('#')[0]}#/flows/nightly`);
   const open = page.locator('.facts div').filter({ hasText: 'Open sessions' }).locator('dd');

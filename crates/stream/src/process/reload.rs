@@ -102,6 +102,15 @@ impl Reloads {
         }
     }
 
+    /// Returns the stamp of the file if it is as it was read at the start; `None` if it has changed
+    /// since, so that it counts as changed.
+    fn begun_stamp(&self) -> Option<(SystemTime, u64)> {
+        // Before it is read: a later write is found the next time.
+        let stamp = stamp(&self.file);
+        let now = read_text(&self.file).ok().and_then(|text| text.parse::<toml::Table>().ok());
+        stamp.filter(|_| now.is_some_and(|now| now == self.begun_with))
+    }
+
     /// Returns the stamps of the files that are watched beside the configuration.
     fn watched(&self) -> Vec<(PathBuf, Option<(SystemTime, u64)>)> {
         let files = self.parts.iter().filter_map(|part| part.watched());
@@ -133,8 +142,8 @@ impl Reloads {
             runtime.block_on(async {
                 let mut looks = interval(LOOK);
                 looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                // The file read at the start may have changed since: it is read once more.
-                let (mut seen, mut beside) = (stamp(&self.file), Vec::new());
+                // Files beside it are read once more.
+                let (mut seen, mut beside) = (self.begun_stamp(), Vec::new());
                 loop {
                     let is_due = tokio::select! {
                         ordered = orders.changed() => match ordered {
@@ -252,5 +261,46 @@ mod tests {
         assert_eq!(changed_keys(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
         assert_eq!(changed_keys(old, old), "");
         assert_eq!(changed_keys("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");
+    }
+
+    /// A part that tells the texts that it applies.
+    struct Tells(std::sync::mpsc::Sender<String>);
+
+    impl Reload for Tells {
+        fn live(&self) -> &'static [&'static str] {
+            &["share"]
+        }
+
+        fn prepare(&self, text: &str) -> Result<Prepared, StreamError> {
+            let (told, text) = (self.0.clone(), text.to_owned());
+            Ok(Box::new(move || told.send(text).err().map(|error| error.to_string())))
+        }
+    }
+
+    /// Returns the first text that is applied of a file with `now`, whose process began with
+    /// `begun_with`, until it has `later`.
+    fn first_applied(name: &str, begun_with: &str, now: &str, later: &str) -> String {
+        let place = std::env::temp_dir().join(format!("tradewind-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let file = place.join("gateway.toml");
+        std::fs::write(&file, now).unwrap();
+        let (told, applied) = std::sync::mpsc::channel();
+        let shutdown = Shutdown::default();
+        let reloads = Reloads::new(&file, begun_with).with(Tells(told));
+        reloads.start(true, &shutdown).unwrap();
+        let wait = |span| applied.recv_timeout(span);
+        let first = wait(4 * LOOK).or_else(|_| {
+            std::fs::write(&file, later).unwrap();
+            wait(Duration::from_secs(60))
+        });
+        std::fs::remove_dir_all(&place).unwrap();
+        first.unwrap()
+    }
+
+    #[test]
+    fn change_between_start_and_watch_is_applied() {
+        let (old, new, newer) = ("share = 0.05", "share = 0.5", "share = 0.75");
+        assert_eq!(first_applied("changed", old, new, newer), new);
+        assert_eq!(first_applied("same", new, new, newer), newer, "nothing has changed before");
     }
 }
