@@ -457,8 +457,8 @@ pub struct GainOfFlow {
     pub control_share: Ratio,
     /// Its gain in each day, oldest first.
     pub gain: Vec<FlowGain>,
-    /// The error of all flows' predictions before today; none until nine flows and days were
-    /// compared.
+    /// The error of predictions before today of all flows that the token sees; none until nine
+    /// flows and days were compared.
     pub prediction_error: Option<PredictionError>,
     /// The sessions that it has open now, if a gateway of its site says.
     #[serde(default)]

@@ -2853,8 +2853,8 @@ export interface components {
              */
             open_sessions: number | null;
             /**
-             * @description The error of all flows' predictions before today; none until nine flows and days were
-             *     compared.
+             * @description The error of predictions before today of all flows that the token sees; none until nine
+             *     flows and days were compared.
              */
             prediction_error: components["schemas"]["PredictionError"] | null;
             /** @description The counts of relays themselves in each day, beside what gateways told, oldest first. */
