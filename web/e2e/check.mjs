@@ -11,6 +11,9 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 let checks = 0;
 let failures = 0;
 
+/** Returns a text in one line. */
+export const words = (text) => text.trim().replace(/\s+/g, ' ');
+
 /** Counts a check, and tells of it. */
 export function check(isRight, what) {
   checks += 1;

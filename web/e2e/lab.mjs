@@ -2,37 +2,34 @@
 // It waits for what happens, never for a time. What comes too late proves nothing where the lab did
 // not keep time; all else that is wrong is a failure on any machine.
 
-import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 
-import { accessible, check, counted, fail, fits, open, recount } from './check.mjs';
+import { accessible, check, counted, fail, fits, open, recount, words } from './check.mjs';
+import { happens, Lab, Late, timely, until } from './overlay.mjs';
 
-const TOPOLOGY = fileURLToPath(new URL('../../examples/cp-real-wan.toml', import.meta.url));
-/** Longest wait for something that the overlay does: measurements, a plan, a move. */
-const PATIENCE = 120_000;
-/** The same of the page itself, which depends on no lab. */
+/** Longest wait for the page itself, which depends on no lab. */
 const PAGE_PATIENCE = 60_000;
 /** Longest time of the first load. */
 const LOADED_WITHIN = 1000;
 /** Longest time from the end of a relay's agent to the page that says so. */
 const DEAD_WITHIN = 3000;
+/** Longest time from a relay process that hangs to the page that says so. */
+const HUNG_WITHIN = 6000;
 /** Runs, of which the first that is valid counts. */
 const TRIES = 2;
 /** Bytes of a download, and downloads at a time: twelve make both arms comparable. */
 const FILE = 8_000_000;
 const AT_ONCE = 4;
+/** Packets that an application sends: a few of them get lost. */
+const PACKETS = 300;
 /** The region where one more relay joins. */
 const REGION = 'gcp:australia-southeast1';
 const JOINED = `${REGION}-2`;
-
-/** Something that did not happen in time. */
-class Late extends Error {}
+/** The destination that a gateway learns from its proxy. */
+const LEARNED_PORT = 8003;
+const LEARNED = `10.200.0.4:${LEARNED_PORT}`;
 
 /** Returns why nothing is proven; `null` if all is, or has failed. */
 export async function run(browser, program, screenshots) {
@@ -50,6 +47,7 @@ async function once(browser, program, screenshots) {
   const lab = new Lab(program);
   try {
     await lab.begin();
+    serve(lab);
     await session(browser, lab, screenshots);
     await reader(browser, lab);
     return null;
@@ -63,98 +61,15 @@ async function once(browser, program, screenshots) {
   }
 }
 
-/** A controller with a lab of its own, and what was started there. */
-class Lab {
-  started = [];
-
-  constructor(program) {
-    this.program = program;
-    this.folder = mkdtempSync(join(tmpdir(), 'tradewind-web-'));
-    const runtime = join(this.folder, 'run');
-    mkdirSync(runtime, { mode: 0o700 });
-    const env = { ...process.env, TRADEWIND_RUNTIME_DIR: runtime };
-    delete env.TRADEWIND_CONTROLLER;
-    this.options = { cwd: this.folder, env, maxBuffer: 1 << 24 };
+/** Serves a file in Tokyo: to a flow, and to programs behind the proxy. */
+function serve(lab) {
+  const folder = join(lab.folder, 'www');
+  mkdirSync(folder);
+  writeFileSync(join(folder, 'file'), randomBytes(FILE));
+  for (const port of [8000, LEARNED_PORT]) {
+    const server = ['python3', '-m', 'http.server', String(port), '--directory', folder];
+    lab.start('ignore', 'lab', 'exec', 'tokyo', '--', ...server);
   }
-
-  async begin() {
-    const net = join(this.folder, 'net');
-    const controller = this.start('inherit', 'controller', 'run', net, '--lab', TOPOLOGY);
-    await line(controller);
-    mkdirSync(join(this.folder, 'www'));
-    writeFileSync(join(this.folder, 'www', 'file'), randomBytes(FILE));
-    const serve = ['python3', '-m', 'http.server', '8000', '--directory', 'www'];
-    this.start('ignore', 'lab', 'exec', 'tokyo', '--', ...serve);
-  }
-
-  start(errors, ...args) {
-    const child = spawn(this.program, args, { ...this.options, stdio: ['ignore', 'pipe', errors] });
-    this.started.push(child);
-    return child;
-  }
-
-  /** Runs a command of the program; returns what it prints. */
-  async tell(...args) {
-    const { stdout } = await promisify(execFile)(this.program, args, this.options);
-    return stdout.trim();
-  }
-
-  async ask(...args) {
-    return JSON.parse(await this.tell(...args, '-o', 'json'));
-  }
-
-  /** Waits until these hosts run what they should. */
-  async settled(...names) {
-    await until(() => `well: ${names}`, async () => {
-      const { hosts } = await this.ask('hosts');
-      const wanted = hosts.filter((host) => names.includes(host.id));
-      return wanted.length === names.length && wanted.every((host) => host.state === 'well');
-    });
-  }
-
-  /** Ends all processes of this lab that have a word in their command, at once. */
-  kill(word) {
-    for (const name of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
-      let words = '';
-      try {
-        words = readFileSync(`/proc/${name}/cmdline`, 'utf8');
-      } catch {
-        // It has ended.
-      }
-      const isMeant = words.includes(this.folder) && words.includes(word);
-      if (isMeant) process.kill(Number(name), 'SIGKILL');
-    }
-  }
-
-  /** Returns why the lab did not keep time; nothing where it did. */
-  async reasons() {
-    try {
-      const { validity } = await this.ask('lab', 'status');
-      return validity.valid ? [] : validity.reasons;
-    } catch {
-      return [];
-    }
-  }
-
-  async end() {
-    for (const child of this.started.reverse()) await ended(child);
-    rmSync(this.folder, { recursive: true, force: true });
-  }
-}
-
-/** Waits for the first line that a program prints. */
-function line(child) {
-  return new Promise((resolve, reject) => {
-    createInterface({ input: child.stdout }).once('line', resolve);
-    child.once('exit', (code) => reject(new Error(`the controller ended with ${code}`)));
-  });
-}
-
-function ended(child) {
-  if (child.exitCode !== null || child.signalCode !== null) return undefined;
-  const gone = new Promise((resolve) => child.once('exit', resolve));
-  child.kill('SIGTERM');
-  return gone;
 }
 
 async function session(browser, lab, screenshots) {
@@ -198,6 +113,9 @@ async function session(browser, lab, screenshots) {
   await slowed(page, lab, seen);
   await others(page, lab, seen);
   await dead(page, lab);
+  await adopted(page, lab);
+  await processes(page, lab);
+  await vanished(page, lab);
   await spent(page, to, row);
   await close('the overlay');
 }
@@ -205,6 +123,8 @@ async function session(browser, lab, screenshots) {
 /** Declares by commands what the pages show: flows, a tenant, packets, learners of windows. */
 async function declare(lab) {
   const tell = (text, ...more) => lab.tell(...text.split(' '), ...more);
+  // So that packets of `call` are worth a relay.
+  await tell('lab set london,hamina loss=3%');
   await tell('tenant add acme --alarm 80% --budget', '5 usd/day');
   await tell('jumpstart overlay on --sites sao-paulo --probes');
   const add = 'flow add nightly --from sao-paulo --to 10.200.0.4:8000 --to-site tokyo';
@@ -214,6 +134,7 @@ async function declare(lab) {
   await tell(`${logs} --per-day 500MB --tenant acme`);
   const call = 'flow add-packets call --from london --to 10.200.0.1:5004 --to-site hamina';
   await tell(`${call} --packets-per-second 50 --packet 200B --budget 150ms`);
+  await tell('proxies sao-paulo --socks5 127.0.0.1:1080 --to 10.200.0.0/16:*');
 }
 
 /** A relay joins, is drained, dies and is revoked, before the eyes of who looks at the page. */
@@ -280,6 +201,25 @@ async function approve(page, seen) {
   const isInEffect = async () =>
     (await inEffect.count()) > 0 && (await inEffect.innerText()) === number;
   await until(() => 'the plan is in effect', isInEffect);
+  await whatIf(page);
+}
+
+/** Asks what no money would buy: the flow that has just moved would go direct. */
+async function whatIf(page) {
+  const form = page.getByRole('region', { name: 'What if' });
+  await form.getByLabel('Other budget').fill('0');
+  const compute = form.getByRole('button', { name: 'Compute', exact: true });
+  const moves = form.getByRole('listitem').filter({ hasText: /^nightly/ });
+  // One plan is computed at a time: it may be refused while the slider's are.
+  await until(() => 'what if is computed', async () => {
+    await compute.click();
+    await compute.waitFor();
+    return (await moves.count()) === 1;
+  });
+  const told = words(await moves.innerText());
+  check(/to direct/.test(told), `what no money would buy: ${told}`);
+  const facts = words(await form.locator('dl').innerText());
+  check(/→ \$0\.00/.test(facts) && /Relays [1-9]\d* → 0/.test(facts), `and costs: ${facts}`);
 }
 
 /** Applies the newest plan; returns its number. It may be applied though newer ones are made. */
@@ -419,10 +359,41 @@ async function others(page, lab, seen) {
   const count = async () => Number((await call.locator('td').nth(4).innerText()).replace(',', ''));
   await until(() => 'packets are counted', async () => (await count()) > 0);
   await seen('packets', 'packets of the lab');
+  await call.getByRole('link').click();
+  await page.getByRole('heading', { name: 'call', exact: true }).waitFor();
+  await packetsAgree(page, lab);
   await show('jumpstart', 'tbody tr:has-text("sao-paulo-1")', 'jumpstart');
   await show('money', 'tbody tr:has-text("acme")', 'money');
   await show('events', 'tbody tr:nth-child(10)', 'events');
   await live(page, lab, show);
+}
+
+/** Checks that a packet flow's page counts what the command, which asks the API itself, counts. */
+async function packetsAgree(page, lab) {
+  const expectedBy = 'Expected by the receiver';
+  const NAMES = ['Sent', expectedBy, 'In time', 'Late', 'Lost', 'Lost by the Internet'];
+  const rows = page.locator('table.plain tbody tr');
+  let told = '';
+  await until(() => `the page and the command count the same: ${told}`, async () => {
+    const { flows } = await lab.ask('packets');
+    const { counts } = flows.find((flow) => flow.id === 'call');
+    const { packets, expected, in_time, late, lost, lost_by_internet } = counts;
+    const ofCommand = [packets, expected, in_time, late, lost, lost_by_internet];
+    const shown = await rows.evaluateAll((rows) =>
+      rows.map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent)),
+    );
+    const ofPage = NAMES.map((name) => {
+      const row = shown.find(([it]) => it === name);
+      return Number(row?.[1].replace(/,/g, ''));
+    });
+    told = `${ofPage} by the page, ${ofCommand} by the command`;
+    // All were sent, and each of them became something.
+    const isWhole = packets >= PACKETS && expected >= PACKETS && in_time + late + lost >= PACKETS;
+    return isWhole && lost_by_internet > 0 && ofPage.join() === ofCommand.join();
+  });
+  check(true, `${NAMES.join(', ').toLowerCase()}: ${told}`);
+  await accessible(page, 'a packet flow of the lab');
+  await fits(page, 'a packet flow of the lab');
 }
 
 /** An open session: the map shows its flow as live, and the flow's page counts it. */
@@ -447,13 +418,10 @@ async function dead(page, lab) {
   const flow = flows.find(({ path }) => path.length > 0);
   if (flow === undefined) throw new Late('no flow goes over relays');
   const relay = flow.path[0];
-  await page.goto(`${at}#/hosts/${encodeURIComponent(relay)}`);
-  const state = page.getByRole('main').locator('.tools').getByText('Away', { exact: true });
-  await page.getByRole('heading', { name: relay }).waitFor();
+  const state = await look(page, relay);
   const begun = Date.now();
-  const folder = relay.replace(/-\d+$/, '').replace(':', '-');
-  lab.kill(join('net', 'agents', `${folder}\0`));
-  await happens(state);
+  lab.kill(`${lab.agentOf(relay)}\0`);
+  await happens(state('Away'));
   timely(Date.now() - begun, DEAD_WITHIN, `a dead agent of ${relay}, which carries, is shown`);
   await page.goto(`${at}#/flows`);
   const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
@@ -463,6 +431,94 @@ async function dead(page, lab) {
   check(true, `and its flow ${flow.id} says so`);
 }
 
+/** A program reaches a destination by the gateway's proxy: it is learned, and adopted as a flow. */
+async function adopted(page, lab) {
+  const at = page.url().split('#')[0];
+  const get = ['curl', '--silent', '--fail', '--output', '/dev/null'];
+  const proxy = ['--proxy', 'socks5://127.0.0.1:1080', `http://${LEARNED}/file`];
+  await lab.tell('lab', 'exec', 'sao-paulo', '--', ...get, ...proxy);
+  await page.goto(`${at}#/flows`);
+  const learned = page.getByRole('table', { name: 'Learned destinations' });
+  await happens(learned.getByRole('button', { name: `Adopt ${LEARNED}` }));
+  check(true, 'a destination of the proxy is learned');
+  await learned.getByRole('button', { name: `Adopt ${LEARNED}` }).click();
+  const question = page.getByRole('dialog');
+  await accessible(page, 'the question whether to adopt');
+  await question.getByRole('button', { name: 'Adopt', exact: true }).click();
+  await question.waitFor({ state: 'detached' });
+  const name = `sao-paulo:${LEARNED}`;
+  const flow = page.getByRole('table', { name: 'Flows' }).getByRole('row', { name });
+  await happens(flow);
+  await happens(page.getByText('Nothing is learned yet'));
+  const { flows } = await lab.ask('flows');
+  check(flows.some((flow) => flow.id === name), 'it is adopted, and a flow from then on');
+}
+
+/** The process of a relay that carries a flow fails: its host says so, and the flow leaves it. */
+async function failing(page, lab, { does, within, act }) {
+  let flow;
+  await until(() => 'a flow goes over relays that are well', async () => {
+    const [{ flows }, { hosts }] = [await lab.ask('flows'), await lab.ask('hosts')];
+    const isWell = (id) => hosts.some((host) => host.id === id && host.state === 'well');
+    flow = flows.find(({ path }) => path.length > 0 && path.every(isWell));
+    return flow !== undefined;
+  });
+  const relay = flow.path[0];
+  const state = await look(page, relay);
+  const config = join(lab.agentOf(relay), 'data', 'relay.toml');
+  const begun = Date.now();
+  act(config);
+  await happens(state('Failing'));
+  timely(Date.now() - begun, within, `a relay process that ${does}, of ${relay}, is shown`);
+  await page.goto(`${page.url().split('#')[0]}#/flows`);
+  const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
+  await until(() => `${flow.id} leaves ${relay}`, async () => {
+    const path = row.getByText(relay);
+    return (await row.count()) === 1 && (await path.count()) === 0;
+  });
+  check(true, `and its flow ${flow.id} leaves it`);
+  return config;
+}
+
+/** A relay process hangs until it goes on; another one dies, and cannot start again. */
+async function processes(page, lab) {
+  const hangs = { does: 'hangs', within: HUNG_WITHIN, act: (it) => lab.kill(it, 'SIGSTOP') };
+  lab.kill(await failing(page, lab, hangs), 'SIGCONT');
+  const dies = (config) => {
+    writeFileSync(config, 'nonsense');
+    lab.kill(config);
+  };
+  await failing(page, lab, { does: 'dies', within: DEAD_WITHIN, act: dies });
+}
+
+/** A host vanishes from the network without a word. */
+async function vanished(page, lab) {
+  let host;
+  await until(() => 'a relay is well that no flow takes', async () => {
+    const [{ flows }, { hosts }] = [await lab.ask('flows'), await lab.ask('hosts')];
+    const isUsed = (id) => flows.some(({ path }) => path.includes(id));
+    const isFit = ({ id, role, state }) => role === 'relay' && state === 'well' && !isUsed(id);
+    host = hosts.find(isFit)?.id;
+    return host !== undefined;
+  });
+  const state = await look(page, host);
+  const chain = 'type filter hook output priority 0; policy drop;';
+  const rules = `table inet gone { chain out { ${chain} }; }`;
+  const begun = Date.now();
+  await lab.tell('lab', 'exec', host.replace(/-\d+$/, ''), '--', 'nft', rules);
+  await happens(state('Away'));
+  timely(Date.now() - begun, DEAD_WITHIN, `${host}, which has vanished, is shown as away`);
+}
+
+/** Opens the page of a host that is well; returns how its state is found. */
+async function look(page, host) {
+  await page.goto(`${page.url().split('#')[0]}#/hosts/${encodeURIComponent(host)}`);
+  await page.getByRole('heading', { name: host }).waitFor();
+  const state = (text) => page.getByRole('main').locator('.tools').getByText(text, { exact: true });
+  await happens(state('Well'));
+  return state;
+}
+
 /** Has an application send packets of the flow. */
 async function send(lab) {
   const { flows } = await lab.ask('packets');
@@ -470,7 +526,7 @@ async function send(lab) {
   const program =
     'import socket, time\n' +
     's = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n' +
-    `for _ in range(100): s.sendto(bytes(200), ("${host}", ${port})); time.sleep(0.02)`;
+    `for _ in range(${PACKETS}): s.sendto(bytes(200), ("${host}", ${port})); time.sleep(0.02)`;
   await lab.tell('lab', 'exec', 'london', '--', 'python3', '-c', program);
 }
 
@@ -514,27 +570,4 @@ async function reader(browser, lab) {
   });
   check(statuses.join() === '403,403,403,403', `the API refuses a reader's writes: ${statuses}`);
   await close('a reader');
-}
-
-/** Checks that something took less time. */
-function timely(took, most, what) {
-  if (took >= most) throw new Late(`${what} after ${took.toFixed(0)} ms, not ${most}`);
-  check(true, `${what} after ${took.toFixed(0)} ms`);
-}
-
-/** Waits until the page shows something that the overlay does. */
-async function happens(locator) {
-  try {
-    await locator.waitFor({ timeout: PATIENCE });
-  } catch (error) {
-    throw error.name === 'TimeoutError' ? new Late(error.message) : error;
-  }
-}
-
-async function until(what, isSo) {
-  const deadline = Date.now() + PATIENCE;
-  while (!(await isSo())) {
-    if (Date.now() > deadline) throw new Late(`not within ${PATIENCE / 1000} s: ${what()}`);
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
 }

@@ -1,4 +1,5 @@
-//! The sessions that a process has open, and the bytes that it has sent, as its metrics say.
+//! The sessions that a process has open, the bytes that it has sent, the configuration that it runs
+//! by, and whether it is alive, as it says on its metrics port.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,6 +28,8 @@ pub(crate) struct Counted {
     pub(crate) flows: Option<BTreeMap<FlowId, u64>>,
     /// Its start, in seconds, and the bytes that it has sent since.
     pub(crate) sent: Option<(f64, u64)>,
+    /// The hash of the configuration that is in force there.
+    pub(crate) config_hash: Option<i64>,
 }
 
 /// The metrics of a process.
@@ -56,15 +59,33 @@ impl Metrics {
 
     /// Asks the process; nothing is counted where it does not say.
     pub(crate) async fn counted(self) -> Counted {
+        let answer = self.get("/metrics").await;
+        answer.map_or_else(Counted::default, |answer| self.find(&answer))
+    }
+
+    /// Asks the process whether it is alive.
+    ///
+    /// # Errors
+    /// Why it is not: the reason that it gives, or that it does not answer.
+    pub(crate) async fn alive(self) -> Result<(), String> {
+        let answer = self.get("/healthz").await;
+        let answer = answer.ok_or_else(|| "it does not answer on its metrics port".to_owned())?;
+        let (head, reason) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let is_alive = head.split(' ').nth(1) == Some("200");
+        if is_alive { Ok(()) } else { Err(format!("it is not alive: {}", reason.trim())) }
+    }
+
+    /// Returns the answer to a request, with its head; `None` if there is none in time.
+    async fn get(self, path: &str) -> Option<String> {
         let read = async {
             let mut stream = TcpStream::connect(self.address).await.ok()?;
-            let request = format!("GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
+            let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
             stream.write_all(request.as_bytes()).await.ok()?;
             let mut answer = String::new();
             stream.take(MAX_BYTES).read_to_string(&mut answer).await.ok()?;
-            Some(self.find(&answer))
+            Some(answer)
         };
-        timeout(MAX, read).await.ok().flatten().unwrap_or_default()
+        timeout(MAX, read).await.ok().flatten()
     }
 
     fn find(self, text: &str) -> Counted {
@@ -86,6 +107,7 @@ impl Metrics {
                 .contains(&format!("# TYPE {FLOW_SESSIONS} "))
                 .then(|| text.lines().filter_map(open_of_flow).collect()),
             sent: figure("process_start_time_seconds ").zip(moved),
+            config_hash: own("config_hash").and_then(|hash| hash.try_into().ok()),
         }
     }
 }
@@ -122,6 +144,7 @@ mod tests {
         let (metrics, of_others) = (at("127.0.0.1:0"), at("0.0.0.0:0"));
         let answers = async {
             let whole = "tradewind_gateway_open_sessions 12.0\nprocess_start_time_seconds 1.5\n\
+                 tradewind_gateway_config_hash 5\n\
                  tradewind_gateway_moved_bytes_total{direction=\"up\"} 7\n\
                  tradewind_gateway_moved_bytes_total{direction=\"down\"} 9\n\
                  # TYPE tradewind_gateway_flow_open_sessions gauge\n\
@@ -142,10 +165,28 @@ mod tests {
             async { [metrics.counted().await, of_others.counted().await, metrics.counted().await] };
         let (found, ()) = tokio::join!(asks, answers);
         let flows = Some(BTreeMap::from([("nightly".parse().unwrap(), 11)]));
-        let whole =
-            |sent| Counted { open: Some(12), flows: flows.clone(), sent: Some((1.5, sent)) };
+        let whole = |sent| Counted {
+            open: Some(12),
+            flows: flows.clone(),
+            sent: Some((1.5, sent)),
+            config_hash: Some(5),
+        };
         assert_eq!(found, [whole(7), whole(16), Counted::default()]);
+        let health = async |answer: &str| {
+            let answers = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 256];
+                let read = stream.read(&mut request).await.unwrap();
+                assert!(request[..read].starts_with(b"GET /healthz HTTP/"));
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            };
+            tokio::join!(metrics.alive(), answers).0
+        };
+        assert_eq!(health("HTTP/1.0 200 OK\r\n\r\nalive\n").await, Ok(()));
+        let ill = health("HTTP/1.0 503 no\r\n\r\nworker 1 is stuck\n").await;
+        assert_eq!(ill, Err("it is not alive: worker 1 is stuck".to_owned()));
         drop(listener);
         assert_eq!(metrics.counted().await, Counted::default());
+        assert!(metrics.alive().await.is_err());
     }
 }

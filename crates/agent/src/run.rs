@@ -42,6 +42,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 /// Time between two counts of the sessions that processes have open. Chosen: that of reports.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// Time between two questions whether a process is alive. Chosen: one that hangs is found in
+/// seconds.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// Time between two reports before a document says so. Chosen: that of a person who waits.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Least time between two reports. Chosen: a burst of changes is one report.
@@ -97,6 +100,8 @@ pub async fn run(
 
     let (mut looks, mut counts) = (every(LOOK), every(COUNT_EVERY));
     let (count, mut counted) = mpsc::unbounded_channel();
+    let mut healths = every(HEALTH_EVERY);
+    let (check, mut checked) = mpsc::unbounded_channel();
     let (mut ready, mut waiting) = (Some(ready), None);
     loop {
         let due = agent.report_due();
@@ -115,6 +120,8 @@ pub async fn run(
                 agent.count(&count);
                 agent.watch_spend();
             }
+            _ = healths.tick() => agent.check_health(&check),
+            Some((name, alive)) = checked.recv() => agent.take_health(&name, alive),
             Some((name, counted)) = counted.recv() => agent.take_count(&name, counted),
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 let report = agent.report();

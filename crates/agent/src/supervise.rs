@@ -7,6 +7,7 @@
 //! A process that is told to start its successor asks for it here ([`Starter`]), so that the
 //! successor can have rights that the process has given up.
 
+mod health;
 mod successors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,13 @@ use tradewind_control::message::{Document, Process, ProcessState, ProcessStatus,
 use tradewind_net::handover::starter::{STARTER, Starter};
 use tradewind_net::processes::{self, Running};
 use tradewind_node::{GATEWAY_LIVE_KEYS, RELAY_LIVE_KEYS};
+use tradewind_stream::process::in_force::config_hash;
 use tradewind_stream::process::reload;
 use tradewind_units::{Duration, FlowId};
 
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Change, Draining, PendingSignal};
-use crate::open_sessions::{Counted, Metrics};
+use crate::open_sessions::Metrics;
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port
@@ -40,7 +42,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const STEADY: Duration = Duration::from_secs(60);
 /// Longest wait for the successor at an upgrade. Chosen: longer than the process itself waits.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(75);
-
 /// Environment variables that are meant for the agent, and not for its processes.
 const NOT_INHERITED: [&str; 6] = [
     "NOTIFY_SOCKET",
@@ -92,6 +93,14 @@ struct Unit {
     /// True if the last upgrade was asked for again, as its successor was not started here.
     is_repeated: bool,
     failure: Option<String>,
+    /// The hash of its configuration file, and the time since which file and process are the same.
+    config: Option<(i64, Instant)>,
+    /// True if it does not run by that file.
+    is_stale: bool,
+    /// Times in a row that it was asked and was not alive.
+    ill: u32,
+    /// The reason of the last time.
+    illness: Option<String>,
     metrics: Option<Metrics>,
     /// Its open sessions when it was asked last.
     sessions: Option<u64>,
@@ -180,6 +189,14 @@ impl Supervisor {
         // Before the files, so that none is new without its signal.
         self.keep_due()?;
         document.processes.iter().try_for_each(|process| self.home.write_process(process))?;
+        for process in &document.processes {
+            let hash = config_hash(&process.config);
+            let unit = self.units.get_mut(&process.name);
+            if let Some(unit) = unit.filter(|unit| unit.config.is_none_or(|it| it.0 != hash)) {
+                // Writing takes time, too.
+                unit.config = Some((hash, now.max(Instant::now())));
+            }
+        }
         self.tidy();
         Ok(())
     }
@@ -351,7 +368,7 @@ impl Supervisor {
             self.begin(name, unit, now);
         }
         if unit.running.is_some() {
-            self.read_ready(name, unit);
+            self.read_ready(name, unit, now);
             self.kill_late_successor(unit, now);
             unit.signal_when_ready(name, now);
             self.had_formers |= unit.upgrading.is_some();
@@ -364,6 +381,8 @@ impl Supervisor {
             tracing::info!("process `{name}` runs already: {}", running.process);
             unit.running = Some(running);
             unit.begun = now;
+            // It may be the successor of one that an agent before has told to start it.
+            unit.confirm_from(now + UPGRADE_LIMIT);
             return;
         }
         (unit.lines, unit.due) = (0, PendingSignal::Nothing);
@@ -394,7 +413,7 @@ impl Supervisor {
         command.spawn().map_err(|error| AgentError::file(&self.program, error))
     }
 
-    fn read_ready(&self, name: &str, unit: &mut Unit) {
+    fn read_ready(&self, name: &str, unit: &mut Unit, now: Instant) {
         let text = fs::read_to_string(self.home.ready(name)).unwrap_or_default();
         // A line counts once it is whole.
         let lines = text.matches('\n').count();
@@ -404,6 +423,8 @@ impl Supervisor {
         let is_of_successor = unit.lines > 0;
         unit.lines = lines;
         unit.failure = None;
+        // The process before it may still answer.
+        unit.confirm_from(now);
         if let Some(Ready { listen, jumpstart }) = text
             .lines()
             .nth(lines.saturating_sub(1))
@@ -417,20 +438,6 @@ impl Supervisor {
         }
     }
 
-    /// Returns the metrics of the processes that are ready, by name.
-    pub(crate) fn metrics(&self) -> Vec<(String, Metrics)> {
-        let ready = self.units.iter().filter(|(_, unit)| unit.state() == ProcessState::Ready);
-        ready.filter_map(|(name, unit)| Some((name.clone(), unit.metrics?))).collect()
-    }
-
-    /// Takes in how many sessions a process has open, and of which flows.
-    pub(crate) fn set_sessions(&mut self, name: &str, counted: &Counted) {
-        if let Some(unit) = self.units.get_mut(name) {
-            unit.sessions = counted.open;
-            unit.flows.clone_from(&counted.flows);
-        }
-    }
-
     /// Returns the state of the processes: those of the document, then those that drain.
     #[must_use]
     pub fn statuses(&self) -> Vec<ProcessStatus> {
@@ -440,7 +447,7 @@ impl Supervisor {
             listen: unit.listen.clone(),
             sessions: unit.sessions.filter(|_| unit.state() == ProcessState::Ready),
             flows: unit.flows.clone().filter(|_| unit.state() == ProcessState::Ready),
-            failure: unit.failure.clone(),
+            failure: unit.told_failure(),
         });
         let draining = self.draining.iter().map(|draining| ProcessStatus {
             name: draining.name.clone(),
@@ -479,6 +486,10 @@ impl Unit {
             successor: None,
             is_repeated: false,
             failure: None,
+            config: None,
+            is_stale: false,
+            ill: 0,
+            illness: None,
             metrics: None,
             sessions: None,
             flows: None,
@@ -497,6 +508,7 @@ impl Unit {
         self.failure = Some(failure);
         self.listen.clear();
         (self.lines, self.learner) = (0, None);
+        (self.is_stale, self.ill) = (false, 0);
     }
 
     fn state(&self) -> ProcessState {

@@ -68,15 +68,17 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let learner =
         config.jumpstart.clone().map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
+    let reloads = Reloads::new(&args.config, &text);
     let register = |registry: &_| {
+        reloads.register("gateway", registry);
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref(), held: Some(&held) };
     let mut gateway = Gateway::bind_with(&config, handover, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
-    let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
+    let reloads = reloads.with(gateway.reloader());
     packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE_KEYS, move |text| {
         node_config(&GatewayConfig::parse(text)?, &held, text)
     })

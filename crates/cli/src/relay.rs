@@ -75,14 +75,16 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let learner =
         config.jumpstart.clone().map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
+    let reloads = Reloads::new(&args.config, &text);
     let register = |registry: &_| {
+        reloads.register("relay", registry);
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref(), held: Some(&held) };
     let mut relay = Relay::bind_with(&config, handover, &additions).with_context(place)?;
-    let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
+    let reloads = reloads.with(relay.reloader());
     packet_plane::reload_beside(reloads, beside, RELAY_LIVE_KEYS, move |text| {
         node_config(&RelayConfig::parse(text)?, &held, text)
     })

@@ -441,6 +441,16 @@ fn alerts_fire_when_something_is_to_be_done() {
     };
     fires(&files, &(failing.clone() + &hosts("1+0x60")), "TradewindPlansFail", true);
     fires(&files, &(failing + &hosts("0+0x60")), "TradewindPlansFail", false);
+    let reloads = |values: &str| {
+        ["relay", "gateway"].map(|program| {
+            let name = format!("tradewind_{program}_config_last_reload_successful");
+            series(&format!("{name}{{instance=\"{program}\"}}"), values)
+        })
+    };
+    for refused in reloads("1+0x50 0+0x10") {
+        fires(&files, &refused, "TradewindConfigRefused", true);
+    }
+    fires(&files, &reloads("0+0x50 1+0x10").concat(), "TradewindConfigRefused", false);
     let up =
         |job: &str, values: &str| series(&format!("up{{job=\"{job}\",instance=\"h\"}}"), values);
     fires(&files, &up("tradewind-hosts", "1+0x50 0+0x10"), "TradewindProcessDown", true);

@@ -14,7 +14,7 @@ use tradewind_units::{FlowId, HostId, Money, Ratio, RelayId, SiteId, Timestamp, 
 use crate::demand::Demand;
 use crate::draft::unix_ms;
 use crate::event::Refusal;
-use crate::message::ProcessState;
+use crate::message::ProcessStatus;
 use crate::planning::{self, HYSTERESIS};
 use crate::record::{FlowRecord, Host, Mode, PlanRecord, Role, Step, TakenPath};
 use crate::state::{SEEN_WITHIN, State};
@@ -378,7 +378,7 @@ impl<'a> View<'a> {
             let why = format!("the spend that the owner of {id} allows is used up until tomorrow");
             return Some((Reason::HostSpent, why));
         }
-        let fails = seen.processes.iter().any(|process| process.state == ProcessState::Failed);
+        let fails = seen.processes.iter().any(ProcessStatus::fails);
         fails.then(|| (Reason::HostFailing, format!("the relay on {id} fails")))
     }
 

@@ -312,8 +312,22 @@ pub struct ProcessStatus {
     /// Open sessions of each flow that has some, if a gateway says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<BTreeMap<FlowId, u64>>,
-    /// The last reason why it ended, if it did.
+    /// The last reason why it ended, if it did; of a ready one, why it does not run by
+    /// its newest configuration.
     pub failure: Option<String>,
+}
+
+impl ProcessStatus {
+    /// Returns whether it does not do what it is to do: it has ended by itself, or does not run
+    /// by its newest configuration.
+    #[must_use]
+    pub fn fails(&self) -> bool {
+        match self.state {
+            ProcessState::Failed => true,
+            ProcessState::Ready => self.failure.is_some(),
+            ProcessState::Starting | ProcessState::Draining => false,
+        }
+    }
 }
 
 /// The state of a process.

@@ -436,7 +436,7 @@ fn is_ready(state: &State, now: u64, host: &HostId) -> bool {
     };
     let is_up = |name: &String| {
         let process = seen.processes.iter().find(|process| process.name == *name);
-        process.is_some_and(|process| process.state == ProcessState::Ready)
+        process.is_some_and(|it| it.state == ProcessState::Ready && !it.fails())
     };
     state.was_seen(host, now, SEEN_WITHIN)
         && has_applied(state, host, document)
@@ -846,6 +846,23 @@ mod tests {
         pass_while_it_is(ProcessState::Failed, &mut bench, 10);
         assert_eq!(at(&bench), (Some(plan), Step::Relays));
         bench.pass(5);
+        assert_eq!(at(&bench), (Some(plan), Step::Done));
+    }
+
+    #[test]
+    fn relay_that_does_not_run_by_its_newest_configuration_is_not_ready() {
+        let (mut bench, _, plan) = with_new_machine();
+        bench.event(Event::Apply { plan });
+        for _ in 0..10 {
+            bench.pass_without(1, &[4]);
+            bench.report_with(4, |report| {
+                report.processes.iter_mut().for_each(|it| it.failure = Some("stale".to_owned()));
+            });
+        }
+        assert!(bench.state().has_failed(&host(NEW)));
+        assert_eq!(at(&bench), (Some(plan), Step::Relays));
+        bench.pass(5);
+        assert!(!bench.state().has_failed(&host(NEW)));
         assert_eq!(at(&bench), (Some(plan), Step::Done));
     }
 

@@ -13,7 +13,7 @@ use crate::imported::Billed;
 use crate::index::Index;
 use crate::invite::InviteHash;
 use crate::learner::{DayJumps, HostLearners};
-use crate::message::{Document, ProcessState, ProcessStatus, SessionTally};
+use crate::message::{Document, ProcessStatus, SessionTally};
 use crate::packet_flow::{DayPackets, PacketFlowRecord};
 use crate::predicted_days::PredictedDays;
 use crate::proxies::{LearnedFlow, Proxies};
@@ -186,8 +186,8 @@ impl State {
 
     /// Returns whether the relay of a host has failed, or its agent refuses its document.
     pub(crate) fn has_failed(&self, host: &HostId) -> bool {
-        let failed = |process: &ProcessStatus| process.state == ProcessState::Failed;
-        let fails = |seen: &Seen| seen.refused.is_some() || seen.processes.iter().any(failed);
+        let fails =
+            |seen: &Seen| seen.refused.is_some() || seen.processes.iter().any(ProcessStatus::fails);
         self.seen.get(host).is_some_and(fails)
     }
 

@@ -1,7 +1,7 @@
 //! The state of a host, as operators see it.
 
 use tradewind_control::State;
-use tradewind_control::message::ProcessState;
+use tradewind_control::message::ProcessStatus;
 use tradewind_control::record::Host;
 use tradewind_control::state::SEEN_WITHIN;
 
@@ -26,7 +26,7 @@ pub(crate) fn host_state(state: &State, links: &Links, host: &Host, now_ms: u64)
     if seen.refused.as_ref().is_some_and(|refused| Some(refused.version) == wanted) {
         return HostState::Refuses;
     }
-    if seen.processes.iter().any(|process| process.state == ProcessState::Failed) {
+    if seen.processes.iter().any(ProcessStatus::fails) {
         return HostState::Failing;
     }
     if seen.applied != wanted {

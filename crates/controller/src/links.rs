@@ -24,7 +24,7 @@ const SILENT_AFTER: Duration = Duration::from_millis(2300);
 /// after which one that lost its connection dials again.
 const GONE_AFTER: Duration = Duration::from_millis(1500);
 /// Time between two looks. Chosen: a look at 1,000 connections takes about a millisecond.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time after which a peer without a connection is forgotten: what it reported last is too old
 /// then anyway.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);

@@ -142,7 +142,7 @@ pub enum HostState {
     Behind,
     /// Has refused its document.
     Refuses,
-    /// Has a process that failed.
+    /// Has a process that failed, or that does not run by its newest configuration.
     Failing,
     /// The controller does not hear its agent: the agent or the host is down, or the way between.
     /// Its relay or gateway may go on.

@@ -6,6 +6,7 @@
 //! | [`shutdown`], `signals` | shutdown, upgrade and reload |
 //! | [`reload`], [`live`] | the reload of a changed configuration, and settings that it replaces |
 //! | [`upgrade`] | the takeover by the next process |
+//! | [`in_force`] | the configuration that it runs by, in its metrics |
 //! | [`handle`] | a view while it runs |
 //! | `metrics` | the metrics of its counters |
 //! | `additions` | the additions of the program that runs it |
@@ -14,6 +15,7 @@
 
 pub(crate) mod additions;
 pub mod handle;
+pub mod in_force;
 pub mod live;
 pub(crate) mod metrics;
 pub mod reload;

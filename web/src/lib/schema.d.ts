@@ -4242,7 +4242,10 @@ export interface components {
         ProcessState: "starting" | "ready" | "draining" | "failed";
         /** @description The state of one process. */
         ProcessStatus: {
-            /** @description The last reason why it ended, if it did. */
+            /**
+             * @description The last reason why it ended, if it did; of a ready one, why it does not run by
+             *     its newest configuration.
+             */
             failure: string | null;
             /** @description Open sessions of each flow that has some, if a gateway says. */
             flows?: {

@@ -1,6 +1,8 @@
 //! The part of the loop that keeps the rate and the spend of the owner's ceiling: processes are
 //! asked what they have sent, and probes are bounded.
 
+use std::time::Instant;
+
 use tokio::sync::mpsc;
 use tradewind_control::Ceiling;
 use tradewind_control::ceiling::Bounds;
@@ -36,9 +38,26 @@ impl Agent {
         }
     }
 
+    /// Asks the processes whether they are alive.
+    pub(super) fn check_health(&self, check: &mpsc::UnboundedSender<(String, Result<(), String>)>) {
+        for (name, metrics) in self.supervisor.metrics() {
+            let check = check.clone();
+            tokio::spawn(async move { check.send((name, metrics.alive().await)) });
+        }
+    }
+
+    /// Takes in whether a process is alive.
+    pub(super) fn take_health(&mut self, name: &str, alive: Result<(), String>) {
+        if self.supervisor.take_health(name, alive) {
+            self.changed();
+        }
+    }
+
     /// Takes what a process counts.
     pub(super) fn take_count(&mut self, name: &str, counted: Counted) {
-        self.supervisor.set_sessions(name, &counted);
+        if self.supervisor.take_count(name, &counted, Instant::now()) {
+            self.changed();
+        }
         self.spent.count(name, counted);
     }
 

@@ -6,6 +6,8 @@ mod host;
 mod spend;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -153,6 +155,41 @@ fn death_of_a_process_is_reported_at_once() {
     let failure = report.processes[0].failure.clone().unwrap();
     assert!(failure.starts_with("ended with signal: 9"), "{failure}");
     controller.report("another one", |report| is_ready(report, 1));
+}
+
+#[test]
+fn process_that_hangs_or_runs_by_another_configuration_is_reported() {
+    let controller = Controller::start("127.0.0.1:0".parse().unwrap(), Arc::default());
+    let mut host = Host::new("stale");
+    assert!(host.join(controller.address).status.success());
+    host.run();
+    let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = relay(&format!("metrics = '{metrics}'\n"));
+    controller.says(signed(&document(1, &[("relay", config.clone())])));
+    controller.report("ready", |report| is_ready(report, 1));
+    let fails = |report: &Report| report.processes[0].failure.is_some();
+    let is_told = |what: &str| {
+        let report = controller.report(what, fails);
+        assert_eq!(report.processes[0].state, ProcessState::Ready);
+        let failure = report.processes[0].failure.clone().unwrap();
+        assert!(failure.starts_with(what), "{failure}");
+    };
+    let is_well =
+        || drop(controller.report("well again", |report| is_ready(report, 1) && !fails(report)));
+    // Somebody else writes its file.
+    let file = host.home().join("data/relay.toml");
+    fs::write(&file, format!("{config}# another\n")).unwrap();
+    is_told("it does not run by its newest configuration");
+    fs::write(&file, config).unwrap();
+    is_well();
+    let process = host.processes("relay")[0].to_string();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &process]).status().unwrap().success());
+    };
+    signal("-STOP");
+    is_told("it does not answer");
+    signal("-CONT");
+    is_well();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_control::history::History;
-use tradewind_control::message::{CONFIG_VERSION, ProcessState, TELLS_SESSIONS};
+use tradewind_control::message::{CONFIG_VERSION, TELLS_SESSIONS};
 use tradewind_control::path_now::PathsNow;
 use tradewind_control::prediction_error::PredictionError;
 use tradewind_control::record::{FlowRecord, Host, Role};
@@ -335,7 +335,7 @@ fn problem_of_host(host: &HostView) -> Option<StatusProblem> {
             )
         }
         HostState::Failing => {
-            let failed = host.processes.iter().find(|one| one.state == ProcessState::Failed);
+            let failed = host.processes.iter().find(|one| one.fails());
             let (name, reason) = failed.map_or(("a process", "no reason known"), |failed| {
                 (&failed.name, failed.failure.as_deref().unwrap_or("no reason known"))
             });

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
+use tradewind_telemetry::Registry;
 
 use crate::error::refused;
 use crate::keys::revocations::read_text;
+use crate::process::in_force::InForce;
 use crate::process::rights::check_readers;
 use crate::{Shutdown, StreamError};
 
@@ -49,6 +51,7 @@ pub trait Reload: Send {
 pub struct Reloads {
     file: PathBuf,
     begun_with: toml::Table,
+    in_force: InForce,
     parts: Vec<Box<dyn Reload>>,
 }
 
@@ -57,8 +60,15 @@ impl Reloads {
     /// applies it yet.
     #[must_use]
     pub fn new(file: &Path, begun_with: &str) -> Self {
+        let in_force = InForce::new(begun_with);
         let begun_with = begun_with.parse().unwrap_or_default();
-        Self { file: file.to_owned(), begun_with, parts: Vec::new() }
+        Self { file: file.to_owned(), begun_with, in_force, parts: Vec::new() }
+    }
+
+    /// Adds `config_hash` and `config_last_reload_successful` to the metrics of `program`: `relay`
+    /// or `gateway`.
+    pub fn register(&self, program: &str, registry: &Registry) {
+        self.in_force.register(program, registry);
     }
 
     /// Adds a part that applies it.
@@ -72,8 +82,15 @@ impl Reloads {
     /// changed keys that no part applies in another.
     pub fn apply(&self) {
         let place = self.file.display();
-        match read(&self.file).and_then(|text| self.take_over(&text)) {
-            Ok(Applied { report, left }) => {
+        let taken =
+            read(&self.file).and_then(|text| self.take_over(&text).map(|applied| (text, applied)));
+        match taken {
+            Ok((text, Applied { report, left })) => {
+                if left.is_empty() {
+                    self.in_force.applied(&text);
+                } else {
+                    self.in_force.applied_in_part();
+                }
                 let report = if report.is_empty() { report } else { format!(": {report}") };
                 tracing::info!("{place}: taken over{report}");
                 if !left.is_empty() {
@@ -82,16 +99,21 @@ impl Reloads {
                     );
                 }
             }
-            Err(error) => tracing::error!(
-                "{place}: {error}; nothing of it is taken over, what was in force before stays"
-            ),
+            Err(error) => {
+                self.in_force.refused();
+                tracing::error!(
+                    "{place}: {error}; nothing of it is taken over, what was in force before stays"
+                );
+            }
         }
     }
 
     /// Has all parts apply the files that they watch beside the configuration, or none.
     fn apply_watched(&self) {
         let prepared = self.parts.iter().map(|part| part.prepare_watched());
-        match prepared.collect::<Result<Vec<_>, _>>() {
+        let prepared = prepared.collect::<Result<Vec<_>, _>>();
+        self.in_force.read_beside(prepared.is_ok());
+        match prepared {
             Ok(prepared) => match take_over_all(prepared) {
                 report if report.is_empty() => tracing::info!("revocations: taken over"),
                 report => tracing::info!("revocations: taken over: {report}"),
@@ -107,8 +129,8 @@ impl Reloads {
     fn begun_stamp(&self) -> Option<(SystemTime, u64)> {
         // Before it is read: a later write is found the next time.
         let stamp = stamp(&self.file);
-        let now = read_text(&self.file).ok().and_then(|text| text.parse::<toml::Table>().ok());
-        stamp.filter(|_| now.is_some_and(|now| now == self.begun_with))
+        let text = read_text(&self.file).ok();
+        stamp.filter(|_| text.is_some_and(|text| self.in_force.is_of(&text)))
     }
 
     /// Returns the stamps of the files that are watched beside the configuration.
@@ -237,6 +259,7 @@ mod tests {
     use super::*;
     use crate::limits::live::LIMITS_KEYS;
     use crate::limits::timeouts::LiveTimeouts;
+    use crate::process::in_force::config_hash;
 
     fn changed_keys(old: &str, new: &str) -> String {
         changed(&old.parse().unwrap(), &new.parse().unwrap(), &["grant", "routes"]).join(", ")
@@ -275,6 +298,67 @@ mod tests {
             let (told, text) = (self.0.clone(), text.to_owned());
             Ok(Box::new(move || told.send(text).err().map(|error| error.to_string())))
         }
+    }
+
+    /// A part that refuses whatever has `bad`, in this file, too.
+    struct Refuses(PathBuf);
+
+    impl Reload for Refuses {
+        fn live(&self) -> &'static [&'static str] {
+            &["share"]
+        }
+
+        fn prepare(&self, text: &str) -> Result<Prepared, StreamError> {
+            if text.contains("bad") { Err(refused("share", "bad")) } else { Ok(Box::new(|| None)) }
+        }
+
+        fn prepare_watched(&self) -> Result<Prepared, StreamError> {
+            self.prepare(&std::fs::read_to_string(&self.0).unwrap())
+        }
+    }
+
+    #[test]
+    fn metrics_say_which_configuration_is_in_force() {
+        let place = std::env::temp_dir().join(format!("tradewind-force-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let file = place.join("gateway.toml");
+        let registry = Registry::new("gateway", "1");
+        let begun_with = "share = 1";
+        let reloads = Reloads::new(&file, begun_with).with(Refuses(place.join("revoked")));
+        reloads.register("gateway", &registry);
+        let mut in_force = begun_with;
+        for (text, is_taken, is_successful) in [
+            ("share = 2", true, true),
+            ("share = 'bad'", false, false),
+            ("share = 2 # the same", true, true),
+            // The next process alone applies this key.
+            ("share = 3\nworkers = 1", false, true),
+            ("share = 1", true, true),
+            ("share = 'bad'", false, false),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            reloads.apply();
+            in_force = if is_taken { text } else { in_force };
+            let metrics = registry.encode();
+            for (name, value) in [
+                ("hash", config_hash(in_force)),
+                ("last_reload_successful", i64::from(is_successful)),
+            ] {
+                let line = format!("\ntradewind_gateway_config_{name} {value}\n");
+                assert!(metrics.contains(&line), "{text}: {line} not in {metrics}");
+            }
+        }
+        // Files beside it are refused, then no more; a refused configuration stays so.
+        let is_successful = |is_beside_bad: bool| {
+            std::fs::write(place.join("revoked"), if is_beside_bad { "bad" } else { "" }).unwrap();
+            reloads.apply_watched();
+            registry.encode().contains("\ntradewind_gateway_config_last_reload_successful 1\n")
+        };
+        assert!(!is_successful(false));
+        std::fs::write(&file, "share = 1").unwrap();
+        reloads.apply();
+        assert_eq!([false, true, false].map(is_successful), [true, false, true]);
+        std::fs::remove_dir_all(&place).unwrap();
     }
 
     /// Returns the first text that is applied of a file with `now`, whose process began with
