@@ -158,6 +158,12 @@ async function enrol(page, lab) {
   await page.getByRole('button', { name: 'Drain', exact: true }).click();
   await happens(state('Drained'));
   check(true, 'it is drained by a button and a confirmation');
+  await page.getByRole('button', { name: 'Undrain…' }).click();
+  await page.getByRole('button', { name: 'Undrain', exact: true }).click();
+  await happens(state('Well'));
+  await page.getByRole('button', { name: 'Drain…' }).click();
+  await page.getByRole('button', { name: 'Drain', exact: true }).click();
+  await happens(state('Drained'));
   const begun = Date.now();
   lab.kill(folder);
   await happens(state('Away'));
@@ -220,6 +226,17 @@ async function whatIf(page) {
   check(/to direct/.test(told), `what no money would buy: ${told}`);
   const facts = words(await form.locator('dl').innerText());
   check(/→ \$0\.00/.test(facts) && /Relays [1-9]\d* → 0/.test(facts), `and costs: ${facts}`);
+  await form.getByLabel('Other budget').fill('');
+  const relay = told.match(/from (\S+)/)[1].replace(/,$/, '');
+  await form.getByLabel('Without regions').fill(relay);
+  await form.getByLabel('Other prices').fill('gcp:*=x2');
+  const region = form.getByText(`${relay}: 0 relays, now 1`);
+  await until(() => `what if without ${relay} is computed`, async () => {
+    await compute.click();
+    await compute.waitFor();
+    return (await region.count()) === 1;
+  });
+  check(true, `a region less, and prices doubled: ${words(await form.locator('dl').innerText())}`);
 }
 
 /** Applies the newest plan; returns its number. It may be applied though newer ones are made. */

@@ -17,7 +17,7 @@ const PATIENCE = 120_000;
 /** Something that did not happen in time. */
 export class Late extends Error {}
 
-/** A controller with a lab of its own, and what was started there. */
+/** A controller in a folder of its own, with a lab if wanted, and what was started there. */
 export class Lab {
   started = [];
 
@@ -31,10 +31,16 @@ export class Lab {
     this.options = { cwd: this.folder, env, maxBuffer: 1 << 24 };
   }
 
-  async begin() {
+  begin() {
+    return this.control('--lab', TOPOLOGY);
+  }
+
+  /** Starts the controller; returns its process once it is ready. */
+  async control(...options) {
     const net = join(this.folder, 'net');
-    const controller = this.start('inherit', 'controller', 'run', net, '--lab', TOPOLOGY);
+    const controller = this.start('inherit', 'controller', 'run', net, ...options);
     await line(controller);
+    return controller;
   }
 
   start(errors, ...args) {

@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import { launch, end, fail } from './check.mjs';
 import * as lab from './lab.mjs';
 import * as large from './large.mjs';
+import * as restart from './restart.mjs';
 
 const { values, positionals } = parseArgs({
   options: { minutes: { type: 'string', default: '0' }, verdict: { type: 'string' } },
@@ -24,7 +25,10 @@ try {
     await large.long(browser, minutes);
   } else {
     await large.run(browser);
-    if (program !== undefined) invalid = await lab.run(browser, program, screenshots);
+    if (program !== undefined) {
+      await restart.run(browser, program);
+      invalid = await lab.run(browser, program, screenshots);
+    }
   }
 } catch (error) {
   fail(error.stack ?? String(error));
