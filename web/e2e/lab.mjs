@@ -314,10 +314,13 @@ async function carried(page, lab) {
 }
 
 /** Returns the bytes that a relay has moved, by its own metrics. */
-async function movedBy(lab, relay) {
+const movedBy = (lab, relay) => metricOf(lab, relay, 'tradewind_relay_moved_bytes_total');
+
+/** Returns a figure of a relay's own metrics, summed over all labels that begin so. */
+async function metricOf(lab, relay, name) {
   const ask = ['curl', '--silent', '--fail', 'http://127.0.0.1:9101/metrics'];
   const text = await lab.tell('lab', 'exec', relay.replace(/-\d+$/, ''), '--', ...ask);
-  const lines = text.split('\n').filter((it) => it.startsWith('tradewind_relay_moved_bytes_total'));
+  const lines = text.split('\n').filter((it) => it.startsWith(name));
   return lines.reduce((sum, it) => sum + Number(it.split(' ').at(-1)), 0);
 }
 
@@ -385,17 +388,18 @@ async function others(page, lab, seen) {
   await live(page, lab, show);
 }
 
-/** Checks that a packet flow's page counts what the command, which asks the API itself, counts. */
+/** Checks that a packet flow's page counts what command and relays count. */
 async function packetsAgree(page, lab) {
   const expectedBy = 'Expected by the receiver';
-  const NAMES = ['Sent', expectedBy, 'In time', 'Late', 'Lost', 'Lost by the Internet'];
+  const copied = 'Copies to its first relay';
+  const NAMES = ['Sent', copied, expectedBy, 'In time', 'Late', 'Lost', 'Lost by the Internet'];
   const rows = page.locator('table.plain tbody tr');
   let told = '';
   await until(() => `the page and the command count the same: ${told}`, async () => {
     const { flows } = await lab.ask('packets');
-    const { counts } = flows.find((flow) => flow.id === 'call');
-    const { packets, expected, in_time, late, lost, lost_by_internet } = counts;
-    const ofCommand = [packets, expected, in_time, late, lost, lost_by_internet];
+    const { counts, path } = flows.find((flow) => flow.id === 'call');
+    const { packets, copies, expected, in_time, late, lost, lost_by_internet } = counts;
+    const ofCommand = [packets, copies, expected, in_time, late, lost, lost_by_internet];
     const shown = await rows.evaluateAll((rows) =>
       rows.map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent)),
     );
@@ -403,10 +407,13 @@ async function packetsAgree(page, lab) {
       const row = shown.find(([it]) => it === name);
       return Number(row?.[1].replace(/,/g, ''));
     });
-    told = `${ofPage} by the page, ${ofCommand} by the command`;
+    const cached = 'tradewind_packet_datagrams_total{outcome="cached"}';
+    const cachedBy = await Promise.all(path.map((relay) => metricOf(lab, relay, cached)));
+    told = `${ofPage} by the page, ${ofCommand} by the command; cached by relays: ${cachedBy}`;
     // All were sent, and each of them became something.
     const isWhole = packets >= PACKETS && expected >= PACKETS && in_time + late + lost >= PACKETS;
-    return isWhole && lost_by_internet > 0 && ofPage.join() === ofCommand.join();
+    const isCached = copies > 0 && cachedBy.includes(copies);
+    return isWhole && lost_by_internet > 0 && isCached && ofPage.join() === ofCommand.join();
   });
   check(true, `${NAMES.join(', ').toLowerCase()}: ${told}`);
   await accessible(page, 'a packet flow of the lab');
