@@ -7,16 +7,13 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { accessible, check, counted, fail, fits, open, recount, words } from './check.mjs';
+import { DEAD_WITHIN, dead, processes, vanished } from './faults.mjs';
 import { happens, Lab, Late, timely, until } from './overlay.mjs';
 
 /** Longest wait for the page itself, which depends on no lab. */
 const PAGE_PATIENCE = 60_000;
 /** Longest time of the first load. */
 const LOADED_WITHIN = 1000;
-/** Longest time from the end of a relay's agent to the page that says so. */
-const DEAD_WITHIN = 3000;
-/** Longest time from a relay process that hangs to the page that says so. */
-const HUNG_WITHIN = 6000;
 /** Runs, of which the first that is valid counts. */
 const TRIES = 2;
 /** Bytes of a download, and downloads at a time: twelve make both arms comparable. */
@@ -435,26 +432,6 @@ async function live(page, lab, show) {
   check(true, 'an open session is live on the map, and counted');
 }
 
-/** The agent of a relay that carries a flow dies: its host and the flow say so. */
-async function dead(page, lab) {
-  const at = page.url().split('#')[0];
-  const { flows } = await lab.ask('flows');
-  const flow = flows.find(({ path }) => path.length > 0);
-  if (flow === undefined) throw new Late('no flow goes over relays');
-  const relay = flow.path[0];
-  const state = await look(page, relay);
-  const begun = Date.now();
-  lab.kill(`${lab.agentOf(relay)}\0`);
-  await happens(state('Away'));
-  timely(Date.now() - begun, DEAD_WITHIN, `a dead agent of ${relay}, which carries, is shown`);
-  await page.goto(`${at}#/flows`);
-  const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
-  await happens(row.getByText(new RegExp(`; ${relay} is away`)));
-  await page.goto(`${at}#/flows/${flow.id}`);
-  await happens(page.getByText(`${relay} may carry nothing`));
-  check(true, `and its flow ${flow.id} says so`);
-}
-
 /** A program reaches a destination by the gateway's proxy: it is learned, and adopted as a flow. */
 async function adopted(page, lab) {
   const at = page.url().split('#')[0];
@@ -476,71 +453,6 @@ async function adopted(page, lab) {
   await happens(page.getByText('Nothing is learned yet'));
   const { flows } = await lab.ask('flows');
   check(flows.some((flow) => flow.id === name), 'it is adopted, and a flow from then on');
-}
-
-/** The process of a relay that carries a flow fails: its host says so, and the flow leaves it. */
-async function failing(page, lab, { does, within, act }) {
-  let flow;
-  await until(() => 'a flow goes over relays that are well', async () => {
-    const [{ flows }, { hosts }] = [await lab.ask('flows'), await lab.ask('hosts')];
-    const isWell = (id) => hosts.some((host) => host.id === id && host.state === 'well');
-    flow = flows.find(({ path }) => path.length > 0 && path.every(isWell));
-    return flow !== undefined;
-  });
-  const relay = flow.path[0];
-  const state = await look(page, relay);
-  const config = join(lab.agentOf(relay), 'data', 'relay.toml');
-  const begun = Date.now();
-  act(config);
-  await happens(state('Failing'));
-  timely(Date.now() - begun, within, `a relay process that ${does}, of ${relay}, is shown`);
-  await page.goto(`${page.url().split('#')[0]}#/flows`);
-  const row = page.getByRole('row', { name: new RegExp(`^${flow.id}`) });
-  await until(() => `${flow.id} leaves ${relay}`, async () => {
-    const path = row.getByText(relay);
-    return (await row.count()) === 1 && (await path.count()) === 0;
-  });
-  check(true, `and its flow ${flow.id} leaves it`);
-  return config;
-}
-
-/** A relay process hangs until it goes on; another one dies, and cannot start again. */
-async function processes(page, lab) {
-  const hangs = { does: 'hangs', within: HUNG_WITHIN, act: (it) => lab.kill(it, 'SIGSTOP') };
-  lab.kill(await failing(page, lab, hangs), 'SIGCONT');
-  const dies = (config) => {
-    writeFileSync(config, 'nonsense');
-    lab.kill(config);
-  };
-  await failing(page, lab, { does: 'dies', within: DEAD_WITHIN, act: dies });
-}
-
-/** A host vanishes from the network without a word. */
-async function vanished(page, lab) {
-  let host;
-  await until(() => 'a relay is well that no flow takes', async () => {
-    const [{ flows }, { hosts }] = [await lab.ask('flows'), await lab.ask('hosts')];
-    const isUsed = (id) => flows.some(({ path }) => path.includes(id));
-    const isFit = ({ id, role, state }) => role === 'relay' && state === 'well' && !isUsed(id);
-    host = hosts.find(isFit)?.id;
-    return host !== undefined;
-  });
-  const state = await look(page, host);
-  const chain = 'type filter hook output priority 0; policy drop;';
-  const rules = `table inet gone { chain out { ${chain} }; }`;
-  const begun = Date.now();
-  await lab.tell('lab', 'exec', host.replace(/-\d+$/, ''), '--', 'nft', rules);
-  await happens(state('Away'));
-  timely(Date.now() - begun, DEAD_WITHIN, `${host}, which has vanished, is shown as away`);
-}
-
-/** Opens the page of a host that is well; returns how its state is found. */
-async function look(page, host) {
-  await page.goto(`${page.url().split('#')[0]}#/hosts/${encodeURIComponent(host)}`);
-  await page.getByRole('heading', { name: host }).waitFor();
-  const state = (text) => page.getByRole('main').locator('.tools').getByText(text, { exact: true });
-  await happens(state('Well'));
-  return state;
 }
 
 /** Has an application send packets of the flow. */
