@@ -464,6 +464,10 @@ async function packets(page) {
     days.length === 2 && / caching 5,000,000 1.50 % 40,000 8,000 2,000 0.20 % 0.50 % /.test(days[0]),
     `and each day by service: ${days.join(' | ')}`,
   );
+  await page.goto(`${page.url().split('#')[0]}#/packets/call-0`);
+  await page.getByText('what became of them is unknown').waitFor();
+  const unknown = (await table('What became of its packets').allInnerTexts()).map(words);
+  check(unknown.includes('Lost – –'), `nothing is claimed without relays: ${unknown.join(' | ')}`);
 }
 
 /** Looks at what the owners of hosts bound, how much of it is used, and what a flow carried. */

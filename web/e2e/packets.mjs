@@ -17,6 +17,11 @@ export function packets(schema_version, day, regions) {
     relay_bytes: 2e9 * times,
     usd: 0.2 * times,
   });
+  // Without relays packets are not numbered, and the receiver tells of none.
+  const unnumbered = (times) => {
+    const { packets, bytes } = counts(times);
+    return { ...counts(0), packets, bytes };
+  };
   const planned = (id, path) => ({
     id,
     path,
@@ -47,10 +52,15 @@ export function packets(schema_version, day, regions) {
     path,
     why: path.length === 0 ? 'the Internet alone is good enough' : 'the cheapest service in time',
     service_now: path.length === 0 ? 'internet' : 'caching',
-    counts: counts(2),
-    recovered: 100_000,
+    counts: path.length === 0 ? unnumbered(2) : counts(2),
+    recovered: path.length === 0 ? 0 : 100_000,
     // Two services on the same day.
-    by_day: ['internet', 'caching'].map((service) => ({ flow: id, day, service, ...counts(1) })),
+    by_day: ['internet', 'caching'].map((service) => ({
+      flow: id,
+      day,
+      service,
+      ...(path.length === 0 ? unnumbered(1) : counts(1)),
+    })),
   });
   const paths = [[], [`${regions[1]}-1`], [`${regions[2]}-1`]];
   return { schema_version, days: 7, flows: paths.map((path, index) => of(`call-${index}`, path)) };
