@@ -130,7 +130,8 @@ async function declare(lab) {
   const logs = 'flow add logs --from london --to 10.200.0.1:8002 --to-site hamina';
   await tell(`${logs} --per-day 500MB --tenant acme`);
   const call = 'flow add-packets call --from london --to 10.200.0.1:5004 --to-site hamina';
-  await tell(`${call} --packets-per-second 50 --packet 200B --budget 150ms`);
+  // As planned from the first packet on: `auto` would begin with the Internet alone.
+  await tell(`${call} --packets-per-second 50 --packet 200B --budget 150ms --service planned`);
   await tell('proxies sao-paulo --socks5 127.0.0.1:1080 --to 10.200.0.0/16:*');
 }
 
