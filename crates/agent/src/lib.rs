@@ -16,7 +16,7 @@
 //! | [`passive`] | what connections to neighbours show of their legs |
 //! | [`sessions`] | tallies of the sessions that gateways and relays end |
 //! | `relayed` | those of relays |
-//! | `open_sessions` | how many sessions processes have open, and what they have sent |
+//! | `metrics` | what processes say of themselves: open sessions, bytes, configuration, health |
 //! | [`spend`] | what the host has sent today |
 //! | [`learners`] | what the processes learn of initial windows |
 //! | [`backoff`] | pauses between attempts |
@@ -28,7 +28,7 @@ pub mod join;
 pub mod learners;
 pub mod leave;
 pub mod link;
-mod open_sessions;
+mod metrics;
 pub mod packets;
 pub mod passive;
 pub mod probes;

@@ -98,9 +98,9 @@ pub async fn run(
     let (outcomes, mut reported) = mpsc::channel(1);
     let reporter = tokio::spawn(send_reports(link(), to_send, outcomes));
 
-    let (mut looks, mut counts) = (every(LOOK), every(COUNT_EVERY));
+    let (mut looks, mut counts, mut healths) =
+        (every(LOOK), every(COUNT_EVERY), every(HEALTH_EVERY));
     let (count, mut counted) = mpsc::unbounded_channel();
-    let mut healths = every(HEALTH_EVERY);
     let (check, mut checked) = mpsc::unbounded_channel();
     let (mut ready, mut waiting) = (Some(ready), None);
     loop {
@@ -108,18 +108,14 @@ pub async fn run(
         tokio::select! {
             Some(news) = fetched.recv(), if waiting.is_none() => waiting = Some(news),
             Some(outcome) = reported.recv() => {
-                if agent.was_reported(outcome)
-                    && let Some(ready) = ready.take()
-                {
+                let has_answered = agent.was_reported(outcome);
+                if let Some(ready) = ready.take_if(|_| has_answered) {
                     ready(&membership);
                 }
             }
             Some(result) = measured.recv() => agent.keep(result),
             _ = looks.tick() => agent.look().await,
-            _ = counts.tick() => {
-                agent.count(&count);
-                agent.watch_spend();
-            }
+            _ = counts.tick() => agent.count(&count),
             _ = healths.tick() => agent.check_health(&check),
             Some((name, alive)) = checked.recv() => agent.take_health(&name, alive),
             Some((name, counted)) = counted.recv() => agent.take_count(&name, counted),

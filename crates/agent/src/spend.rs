@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_units::Bytes;
 
 use crate::Home;
-use crate::open_sessions::Counted;
+use crate::metrics::Counted;
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;

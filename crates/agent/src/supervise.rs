@@ -31,7 +31,7 @@ use tradewind_units::{Duration, FlowId};
 
 use crate::backoff::{Backoff, entropy};
 use crate::home::{Change, Draining, PendingSignal};
-use crate::open_sessions::Metrics;
+use crate::metrics::Metrics;
 use crate::{AgentError, Home};
 
 /// First and longest pause before a process that ended by itself is started again. Chosen: a port

@@ -1,5 +1,5 @@
 //! The part of the loop that keeps the rate and the spend of the owner's ceiling: processes are
-//! asked what they have sent, and probes are bounded.
+//! asked what they have sent and whether they are alive, and probes are bounded.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use tradewind_stream::clock::unix_now;
 use tradewind_units::Segments;
 
 use super::Agent;
-use crate::open_sessions::Counted;
+use crate::metrics::Counted;
 
 impl Agent {
     /// Returns whether the owner bounds rate or spend. A ceiling that cannot be read may.
@@ -30,12 +30,13 @@ impl Agent {
         self.is_bounded() && self.supervisor.has_formers()
     }
 
-    /// Asks the processes what they count; answers go to `count`.
-    pub(super) fn count(&self, count: &mpsc::UnboundedSender<(String, Counted)>) {
+    /// Asks the processes what they count, whose answers go to `count`, and watches the spend.
+    pub(super) fn count(&mut self, count: &mpsc::UnboundedSender<(String, Counted)>) {
         for (name, metrics) in self.supervisor.metrics() {
             let count = count.clone();
             tokio::spawn(async move { count.send((name, metrics.counted().await)) });
         }
+        self.watch_spend();
     }
 
     /// Asks the processes whether they are alive.
@@ -64,7 +65,7 @@ impl Agent {
     /// Adds up what was sent today. Once the spend of the ceiling is used up, and when another day
     /// begins, the document is put into effect again, by what it may now. If that fails once it is
     /// used up, all processes are told to end.
-    pub(super) fn watch_spend(&mut self) {
+    fn watch_spend(&mut self) {
         let Ok(ceiling) = self.ceiling() else { return };
         let ended = self.sources.sessions.take_sent();
         if ceiling.spend.is_some() && self.supervisor.take_formers() {

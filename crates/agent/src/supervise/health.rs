@@ -8,7 +8,7 @@ use tradewind_units::Duration;
 
 use super::{Supervisor, Unit};
 use crate::home::PendingSignal;
-use crate::open_sessions::{Counted, Metrics};
+use crate::metrics::{Counted, Metrics};
 
 /// Time in which a process takes a new configuration over. Chosen: it looks four times a second.
 const TAKES_OVER_WITHIN: Duration = Duration::from_secs(3);
