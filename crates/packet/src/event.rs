@@ -89,7 +89,7 @@ pub enum Event {
         /// The number of times it was sent before.
         resent: u8,
     },
-    /// Sender: a report of the receiver.
+    /// Sender and receiver: what has become of packets since the report before.
     Feedback(Feedback),
     /// Ingress or egress relay: a packet was forwarded.
     Forwarded(PacketId),

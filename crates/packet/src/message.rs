@@ -205,7 +205,8 @@ impl Acknowledgement {
     }
 }
 
-/// A receiver's report to its sender about an interval.
+/// A receiver's report to its sender: sums since the receiver knows the flow, so that a report that
+/// is lost takes nothing with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feedback {
     /// The flow.
@@ -220,6 +221,40 @@ pub struct Feedback {
     pub lost_by_internet: u64,
     /// Those that were recovered: from the cache, in-stream, cross-stream.
     pub recovered: [u64; 3],
+}
+
+impl Feedback {
+    /// Returns the sums of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, u64::saturating_add)
+    }
+
+    /// Returns what has become of packets since an earlier report. It is the whole of this one if
+    /// the receiver has begun anew: some sum is less than before.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let since = self.combined(earlier, u64::saturating_sub);
+        if since.plus(earlier) == *self && since.exceeding().is_none() { since } else { *self }
+    }
+
+    fn combined(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            flow: self.flow,
+            expected: combine(self.expected, other.expected),
+            in_time: combine(self.in_time, other.in_time),
+            late: combine(self.late, other.late),
+            lost_by_internet: combine(self.lost_by_internet, other.lost_by_internet),
+            recovered: std::array::from_fn(|i| combine(self.recovered[i], other.recovered[i])),
+        }
+    }
+
+    /// Returns a count that is above that of the packets that should have come.
+    pub(crate) fn exceeding(&self) -> Option<u64> {
+        let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
+        let counts = [sum(&[self.in_time, self.late]), sum(&self.recovered), self.lost_by_internet];
+        counts.into_iter().max().filter(|most| *most > self.expected)
+    }
 }
 
 /// A message.

@@ -99,6 +99,8 @@ struct State {
     next: u64,
     /// The latest packet while it is not copied and may be the last of a window.
     last: Option<LastPacket>,
+    /// The receiver's newest report.
+    reported: Option<Feedback>,
 }
 
 #[derive(Debug, Clone)]
@@ -157,7 +159,7 @@ impl Sender {
         if let Some(peer) = flow.ingress {
             self.legs.entry(peer).or_insert_with(AccessLeg::new);
         }
-        let fresh = State { flow, next: 0, last: None };
+        let fresh = State { flow, next: 0, last: None, reported: None };
         self.flows.entry(number).or_insert(fresh).flow = flow;
         Ok(())
     }
@@ -327,12 +329,18 @@ impl Sender {
     }
 
     fn take_feedback(&mut self, from: Peer, feedback: Feedback) {
-        match self.flows.get(&feedback.flow) {
+        match self.flows.get_mut(&feedback.flow) {
             None => self.outbox.drop(DropReason::UnknownFlow),
             Some(state) if state.flow.receiver != Some(from) => {
                 self.outbox.drop(DropReason::WrongPeer);
             }
-            Some(_) => self.outbox.emit(Event::Feedback(feedback)),
+            Some(state) => {
+                let before = state.reported.replace(feedback);
+                let since = before.map_or(feedback, |before| feedback.since(&before));
+                if since.expected > 0 {
+                    self.outbox.emit(Event::Feedback(since));
+                }
+            }
         }
     }
 

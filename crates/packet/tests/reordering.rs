@@ -67,8 +67,8 @@ fn deliver(delay: impl Fn(u64) -> u64) -> Outcome {
                     answers.entry(millis + ANSWER).or_default().extend(cached);
                 }
                 Ok(Message::Feedback(feedback)) => {
-                    outcome.expected += feedback.expected;
-                    outcome.lost_by_internet += feedback.lost_by_internet;
+                    outcome.expected = feedback.expected;
+                    outcome.lost_by_internet = feedback.lost_by_internet;
                 }
                 _ => {}
             }

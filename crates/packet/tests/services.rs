@@ -432,6 +432,33 @@ fn sender_gets_feedback() {
     assert_eq!((feedback.expected, feedback.in_time, feedback.lost_by_internet), (90, 90, 2));
 }
 
+/// Every second report is lost, and none of its counts.
+#[test]
+fn lost_reports_lose_no_counts() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    let mut is_report_lost = false;
+    let mut fate = |_: Peer, _: Peer, message: &Message<'_>| match message {
+        Message::Source(source) if source.packet == id(0, 4) => Fate::Lost,
+        Message::Feedback(_) => {
+            is_report_lost = !is_report_lost;
+            if is_report_lost { Fate::Lost } else { Fate::Goes }
+        }
+        _ => Fate::Goes,
+    };
+    cast.run(250, &mut fate);
+    cast.advance(cast.now + ms(10_000), &mut fate);
+    let known_at = |peer: Peer| {
+        cast.events_of(peer).filter_map(|event| match event {
+            Event::Feedback(since) => Some([since.expected, since.in_time, since.lost_by_internet]),
+            _ => None,
+        })
+    };
+    let sums = |peer| known_at(peer).fold([0; 3], |sums, it| [0, 1, 2].map(|i| sums[i] + it[i]));
+    assert_eq!(sums(receiver_of(0)), [250, 249, 1]);
+    assert_eq!(sums(sender_of(0)), sums(receiver_of(0)));
+    assert!(known_at(sender_of(0)).count() < known_at(receiver_of(0)).count());
+}
+
 /// One packet in ten comes 25 ms late, and none is lost.
 #[test]
 fn reordered_packets_count_as_late() {

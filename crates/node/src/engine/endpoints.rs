@@ -200,7 +200,7 @@ impl FlowEndpoints {
         }
     }
 
-    /// Records a receiver's report on a flow that is sent here.
+    /// Records what has become of packets of a flow that is sent or received here.
     pub(super) fn note_report(&mut self, report: &Feedback) {
         if let Some(end) = self.by_outgoing.get_mut(&report.flow) {
             end.reported.add(report);

@@ -202,11 +202,7 @@ impl Services {
 
     /// Sends the receiver's messages.
     pub(super) fn send_reports(&mut self, context: &mut Context) {
-        let Self { receiver, ends, .. } = self;
-        while let Some(sent) = receiver.poll_transmit() {
-            if let Ok(Message::Feedback(report)) = Message::parse(sent.bytes) {
-                ends.note_report(&report);
-            }
+        while let Some(sent) = self.receiver.poll_transmit() {
             context.post(sent.to.into(), sent.bytes);
         }
     }

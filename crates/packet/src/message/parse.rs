@@ -366,10 +366,7 @@ fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
             reader.number("recovered: cross-stream")?,
         ],
     };
-    let came = feedback.in_time.saturating_add(feedback.late);
-    let most = feedback.recovered.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
-    let most = most.max(came).max(feedback.lost_by_internet);
-    if most > feedback.expected {
+    if let Some(most) = feedback.exceeding() {
         return refuse("in time and late, lost, recovered", most, "at most what was expected");
     }
     Ok(feedback)

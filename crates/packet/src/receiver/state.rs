@@ -7,7 +7,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::ReceiverFlow;
 use super::detector::Detector;
 use super::missing::Missing;
-use super::report::Counts;
+use super::report::{Counts, Reported};
 use super::solve::Blocks;
 use crate::budget::{Allowance, Budget};
 use crate::event::Arrival;
@@ -26,6 +26,7 @@ pub(super) struct State {
     pub(super) blocks: Blocks,
     pub(super) asks: Budget,
     pub(super) counts: Counts,
+    pub(super) reported: Reported,
     /// The latest recovered packets, and when each was expected.
     brought_back: VecDeque<(u64, Timestamp)>,
     /// The timer that is set.
@@ -42,6 +43,7 @@ impl State {
             blocks: Blocks::default(),
             asks: Budget::new(asks),
             counts: Counts::default(),
+            reported: Reported::default(),
             brought_back: VecDeque::new(),
             armed: None,
         }

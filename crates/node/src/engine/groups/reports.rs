@@ -17,8 +17,13 @@ impl Group {
     /// Records a member's report on the flow.
     pub(in super::super) fn note_report(&mut self, from: PeerId, report: &Feedback) {
         if let Some(member_state) = self.member_states.get_mut(&from) {
-            member_state.reported.add(report);
-            let share = report.lost_by_internet as f64 / report.expected.max(1) as f64;
+            let before = member_state.newest_report.replace(*report);
+            let report = before.map_or(*report, |before| report.since(&before));
+            if report.expected == 0 {
+                return;
+            }
+            member_state.reported.add(&report);
+            let share = report.lost_by_internet as f64 / report.expected as f64;
             member_state.internet_loss = Ratio::new(share).ok();
         }
     }
