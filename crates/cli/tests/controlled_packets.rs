@@ -119,13 +119,17 @@ fn relays_recover_what_the_internet_loses_of_a_declared_flow() {
     let count = lines.iter().find_map(|line| line.split_once("received "));
     let received: u64 = count.unwrap().1.trim().parse().unwrap();
     // The Internet alone would lose 300.
-    assert!(received > PACKETS - PACKETS / 50, "{received} of {PACKETS}");
+    assert!(received > PACKETS - PACKETS / 100, "{received} of {PACKETS}");
     until("recovered packets are counted", || {
         let counts = &packets(files)["counts"];
         let count = |name: &str| counts[name].as_u64().unwrap();
-        count("lost_by_internet") > 50 && count("expected") > 1000 && count("relay_bytes") > 0
+        let is_whole = count("packets") >= received && count("expected") >= count("packets");
+        is_whole && count("lost_by_internet") > 50 && count("relay_bytes") > 0
     });
     let shown = packets(files);
+    // The flow begins as planned: at most the first second and a third goes without copies.
+    assert_eq!(shown["service_now"], "caching", "{shown}");
+    assert!(shown["counts"]["copies"].as_u64().unwrap() > PACKETS - 450, "{shown}");
     let recovered = shown["recovered"].as_u64().unwrap();
     let lost_by_internet = shown["counts"]["lost_by_internet"].as_u64().unwrap();
     assert!(recovered * 2 > lost_by_internet, "{shown}");

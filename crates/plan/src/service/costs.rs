@@ -40,6 +40,9 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// Weight of the previous reports against the last one. Chosen: a time constant of about an
 /// interval, at one report a second.
 const REPORTS_LAST: f64 = 31.0 / 32.0;
+/// Weight of the configured loss against reports, in packets. Chosen: a hundred packets tell little
+/// of a loss of one in a hundred.
+const CONFIGURED_LOSS_WEIGHT: f64 = 100.0;
 /// Size of packets before one is measured. Source: the packets of the model's flows [JQ 5.1.1].
 const FIRST_PACKET: Bytes = Bytes::new(1000);
 
@@ -116,11 +119,13 @@ impl FlowCosts {
     /// Creates estimates from configured costs, if any, and the relays' coding rates.
     #[must_use]
     pub fn new(configured: Option<ConfiguredCosts>, coding: CodingRates) -> Self {
+        let loss = configured.as_ref().map(|configured| configured.loss.as_f64());
+        let expected = loss.map_or(0.0, |_| CONFIGURED_LOSS_WEIGHT);
         Self {
             configured,
             coding,
-            expected: 0.0,
-            lost: 0.0,
+            expected,
+            lost: loss.unwrap_or(0.0) * expected,
             packet: FIRST_PACKET,
             prices: None,
             is_one_relay: false,
@@ -193,7 +198,8 @@ impl FlowCosts {
         self.prices = prices.filter(is_priced).map(|(ingress, egress)| [ingress, egress]);
     }
 
-    /// Returns the Internet path's loss ratio; zero before the first report.
+    /// Returns the Internet path's loss ratio; before the first report that of the configured
+    /// costs, or zero.
     #[must_use]
     pub fn loss(&self) -> Ratio {
         Ratio::new(self.lost / self.expected).unwrap_or(Ratio::ZERO)
@@ -220,8 +226,6 @@ impl FlowCosts {
                 let [ingress, egress] = self.prices();
                 moved(parts[0] * ingress + parts[1] * egress, *loss)
             }
-            // Before the first report the loss is assumed to be as expected.
-            (_, Some((cost, _)), None) if self.expected == 0.0 => Some(cost.as_usd()),
             (_, Some((cost, expected)), None) => moved(cost.as_usd(), expected),
             (_, None, None) => modelled(loss),
         }
@@ -403,6 +407,18 @@ mod tests {
         report(&mut running.costs, 500);
         // Requests to helpers leave the expensive relay: coding is no longer the cheapest.
         assert_eq!(cents(&running.costs), [9, 7, 12]);
+    }
+
+    /// A flow is not to begin over the Internet alone because its first twenty packets came.
+    #[test]
+    fn few_packets_do_not_replace_the_expected_loss() {
+        let mut costs = configured(0.03);
+        assert_eq!(costs.loss(), ratio(0.03));
+        costs.note_report(Report { expected: 20, in_time: 20, lost_by_internet: 0 });
+        assert!(costs.loss() > ratio(0.02));
+        report(&mut costs, 0);
+        assert!(costs.loss() < ratio(0.000_1));
+        assert_eq!(unconfigured().loss(), Ratio::ZERO);
     }
 
     #[test]

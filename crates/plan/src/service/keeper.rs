@@ -3,6 +3,7 @@
 //!
 //! | observation | action |
 //! |---|---|
+//! | the first three reports over relays miss the demand | none: the relays only begin to serve the flow |
 //! | consecutive reports miss the demand | the cheapest *stronger* service that is fast enough: a stronger one recovers more packets, and sooner |
 //! | consecutive reports meet it | the next cheaper service that is fast enough is tried; direct only if the Internet would have sufficed |
 //! | the service is too slow in consecutive checks | the cheapest stronger one that is fast enough, or any; the fastest if none is |
@@ -31,6 +32,9 @@ pub struct Report {
     pub lost_by_internet: u64,
 }
 
+/// Intervals at the start of a flow over relays that may miss the demand. Chosen: relays serve a
+/// flow after a second or two, and recover nothing before.
+const UNSETTLED: u32 = 3;
 /// Consecutive intervals that miss the demand before a stronger service is used. Chosen: one may be
 /// chance.
 const BAD_BEFORE_UP: u32 = 2;
@@ -87,6 +91,8 @@ pub struct ServiceKeeper {
     /// All services in the order of their cost.
     rungs: Vec<Rung>,
     service: PacketService,
+    /// Intervals that may still miss the demand.
+    unsettled: u32,
     bad: u32,
     good: u32,
     good_before_down: u32,
@@ -138,6 +144,7 @@ impl ServiceKeeper {
             demand,
             rungs: choice.offers.iter().map(|offer| Rung::new(demand, *offer)).collect(),
             service: choice.service,
+            unsettled: if choice.service == PacketService::Direct { 0 } else { UNSETTLED },
             bad: 0,
             good: 0,
             good_before_down: GOOD_BEFORE_DOWN,
@@ -162,6 +169,8 @@ impl ServiceKeeper {
         let bearable = self.demand.bearable.as_f64() * report.expected as f64;
         let missed = report.expected.saturating_sub(report.in_time) as f64;
         self.would_do_alone = report.lost_by_internet as f64 <= bearable;
+        let is_settled = self.unsettled == 0;
+        self.unsettled = self.unsettled.saturating_sub(1);
         let (expected, queue) = (report.expected as f64, self.queue);
         let seen = Interval { expected, missed, is_late: self.is_late(), queue };
         let most = self.demand.bearable.as_f64();
@@ -171,7 +180,7 @@ impl ServiceKeeper {
         }
         if missed > bearable {
             self.good = 0;
-            self.bad += 1;
+            self.bad += u32::from(is_settled);
             return if self.bad >= BAD_BEFORE_UP { self.step_up() } else { None };
         }
         self.bad = 0;

@@ -95,11 +95,11 @@ impl Selection {
         self.keeper.is_some()
     }
 
-    /// Chooses by the delays; losses are not known yet.
+    /// Chooses by the delays, and by the loss that is expected or was reported before.
     pub(super) fn begin(&mut self, now: Timestamp, measured: RoundTrips) -> Service {
         self.queue.note(now, measured.internet, measured.access);
         let path = self.path(measured);
-        let choice: Choice = choose(self.demand, &path, Ratio::ZERO, &self.costs.now());
+        let choice: Choice = choose(self.demand, &path, self.costs.loss(), &self.costs.now());
         self.why = if choice.meets {
             "the cheapest within its budget"
         } else {

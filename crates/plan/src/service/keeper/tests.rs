@@ -20,11 +20,16 @@ fn usual() -> BTreeMap<PacketService, Money> {
     costs(0.01, 0.04, 0.08)
 }
 
-/// Returns a keeper with the service that [`choose`] selects for an Internet path that loses
-/// `loss`.
-fn begun(loss: f64, costs: &BTreeMap<PacketService, Money>) -> ServiceKeeper {
+/// Returns a keeper that starts with the service that [`choose`] selects for an Internet path that
+/// loses `loss`.
+fn at_start(loss: f64, costs: &BTreeMap<PacketService, Money>) -> ServiceKeeper {
     let demand = Demand { budget: ms(150), bearable: ratio(0.01) };
     ServiceKeeper::new(demand, &choose(demand, &path(), ratio(loss), costs))
+}
+
+/// The same, some time after its start.
+fn begun(loss: f64, costs: &BTreeMap<PacketService, Money>) -> ServiceKeeper {
+    ServiceKeeper { unsettled: 0, ..at_start(loss, costs) }
 }
 
 fn keeper(loss: f64) -> ServiceKeeper {
@@ -71,6 +76,20 @@ fn two_bad_intervals_step_up_and_one_does_not() {
     }
     keeper.observe(BAD);
     assert_eq!(keeper.observe(BAD), None);
+}
+
+#[test]
+fn first_intervals_over_relays_may_miss() {
+    let mut keeper = at_start(0.03, &usual());
+    assert_eq!(keeper.service(), Coding);
+    assert!((0..UNSETTLED + 1).all(|_| keeper.observe(BAD).is_none()));
+    assert_eq!(keeper.observe(BAD), missed(Caching));
+    // Over the Internet nothing begins.
+    let mut keeper = at_start(0.0, &usual());
+    assert_eq!(keeper.observe(BAD), None);
+    assert_eq!(keeper.observe(BAD), missed(Coding));
+    // Good ones count from the first.
+    assert_eq!(good_until_change(&mut at_start(0.03, &usual())).0, GOOD_BEFORE_DOWN);
 }
 
 #[test]
