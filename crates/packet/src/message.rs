@@ -205,8 +205,7 @@ impl Acknowledgement {
     }
 }
 
-/// A receiver's report to its sender: sums since the receiver knows the flow, so that a report that
-/// is lost takes nothing with it.
+/// A receiver's counts of a flow's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feedback {
     /// The flow.
@@ -230,12 +229,12 @@ impl Feedback {
         self.combined(other, u64::saturating_add)
     }
 
-    /// Returns what has become of packets since an earlier report. It is the whole of this one if
-    /// the receiver has begun anew: some sum is less than before.
+    /// Returns what has become of packets since earlier counts; `None` if these are not earlier.
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub fn since(&self, earlier: &Self) -> Option<Self> {
         let since = self.combined(earlier, u64::saturating_sub);
-        if since.plus(earlier) == *self && since.exceeding().is_none() { since } else { *self }
+        let is_earlier = since.plus(earlier) == *self && since.expected > 0;
+        (is_earlier && since.exceeding().is_none()).then_some(since)
     }
 
     fn combined(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
@@ -255,6 +254,16 @@ impl Feedback {
         let counts = [sum(&[self.in_time, self.late]), sum(&self.recovered), self.lost_by_internet];
         counts.into_iter().max().filter(|most| *most > self.expected)
     }
+}
+
+/// A receiver's report to its sender, in sums, so that one that is lost takes nothing with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// The receiver's time of its first report on the flow, in nanoseconds: another where it has
+    /// begun anew.
+    pub begun: u64,
+    /// Its counts since it knows the flow.
+    pub sums: Feedback,
 }
 
 /// A message.
@@ -444,7 +453,7 @@ pub enum Message<'a> {
     /// An acknowledgement of copies.
     Acknowledgement(Acknowledgement),
     /// A report on a flow.
-    Feedback(Feedback),
+    Feedback(Report),
     /// A flow's receiver went online or offline.
     Presence {
         /// The flow.

@@ -392,7 +392,7 @@ impl Receiver {
                     }
                 }
                 Timer::Feedback => {
-                    self.report();
+                    self.report(now);
                     let every = self.config.feedback_every.unwrap_or(Duration::MAX);
                     self.timers.set(now + every, Timer::Feedback);
                 }

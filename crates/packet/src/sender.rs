@@ -14,6 +14,7 @@
 //! (`access`).
 
 mod access;
+mod reports;
 pub mod select;
 mod uplink;
 
@@ -25,13 +26,14 @@ use crate::budget::Allowance;
 use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{
-    COPY_HEADER_BYTES, Class, Feedback, MAX_PAYLOAD_BYTES, Message, Service, Source,
+    COPY_HEADER_BYTES, Class, MAX_PAYLOAD_BYTES, Message, Report, Service, Source,
 };
 use crate::outbox::{Outbox, Transmit};
 use crate::session::OVERHEAD;
 use crate::timers::Timers;
 use access::AccessLeg;
 pub use access::Arq;
+pub use reports::Reports;
 use uplink::Uplink;
 
 /// The most flows of one sender. Chosen: a gateway of a large site.
@@ -99,8 +101,7 @@ struct State {
     next: u64,
     /// The latest packet while it is not copied and may be the last of a window.
     last: Option<LastPacket>,
-    /// The receiver's newest report.
-    reported: Option<Feedback>,
+    reports: Reports,
 }
 
 #[derive(Debug, Clone)]
@@ -159,7 +160,7 @@ impl Sender {
         if let Some(peer) = flow.ingress {
             self.legs.entry(peer).or_insert_with(AccessLeg::new);
         }
-        let fresh = State { flow, next: 0, last: None, reported: None };
+        let fresh = State { flow, next: 0, last: None, reports: Reports::default() };
         self.flows.entry(number).or_insert(fresh).flow = flow;
         Ok(())
     }
@@ -315,7 +316,7 @@ impl Sender {
                     self.resend(now, from);
                 }
             },
-            Message::Feedback(feedback) => self.take_feedback(from, feedback),
+            Message::Feedback(report) => self.take_report(from, report),
             Message::Keepalive { is_answer: false, nonce } if self.knows(from) => {
                 self.outbox.send(from, &Message::Keepalive { is_answer: true, nonce });
             }
@@ -328,17 +329,15 @@ impl Sender {
             || self.flows.values().any(|state| state.flow.receiver == Some(peer))
     }
 
-    fn take_feedback(&mut self, from: Peer, feedback: Feedback) {
-        match self.flows.get_mut(&feedback.flow) {
+    fn take_report(&mut self, from: Peer, report: Report) {
+        match self.flows.get_mut(&report.sums.flow) {
             None => self.outbox.drop(DropReason::UnknownFlow),
             Some(state) if state.flow.receiver != Some(from) => {
                 self.outbox.drop(DropReason::WrongPeer);
             }
             Some(state) => {
-                let before = state.reported.replace(feedback);
-                let since = before.map_or(feedback, |before| feedback.since(&before));
-                if since.expected > 0 {
-                    self.outbox.emit(Event::Feedback(since));
+                if let Some(news) = state.reports.take(report) {
+                    self.outbox.emit(Event::Feedback(news));
                 }
             }
         }

@@ -7,7 +7,7 @@ mod flows;
 use std::collections::BTreeMap;
 
 use tradewind_packet::id::{FlowNumber, PacketId};
-use tradewind_packet::message::{Class, Message, RecoverySource, Service, Source};
+use tradewind_packet::message::{Class, Message, RecoverySource, Report, Service, Source};
 use tradewind_packet::receiver::{Receiver, ReceiverConfig, ReceiverFlow};
 
 use flows::{EGRESS, at, id, ms, payload, receiver_flow, sender_of};
@@ -66,9 +66,9 @@ fn deliver(delay: impl Fn(u64) -> u64) -> Outcome {
                     let cached = asked.into_iter().filter(is_cached);
                     answers.entry(millis + ANSWER).or_default().extend(cached);
                 }
-                Ok(Message::Feedback(feedback)) => {
-                    outcome.expected = feedback.expected;
-                    outcome.lost_by_internet = feedback.lost_by_internet;
+                Ok(Message::Feedback(Report { sums, .. })) => {
+                    outcome.expected = sums.expected;
+                    outcome.lost_by_internet = sums.lost_by_internet;
                 }
                 _ => {}
             }

@@ -29,8 +29,8 @@ use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::group::{GroupKey, Secret};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Feedback, Message};
-use tradewind_packet::sender::{Copies, Paths as Over, SenderFlow};
+use tradewind_packet::message::{Carriage, Message};
+use tradewind_packet::sender::{Copies, Paths as Over, Reports, SenderFlow};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
@@ -81,7 +81,7 @@ struct MemberState {
     epoch: Option<u8>,
     /// The time at which it last confirmed that a relay serves the flow to it.
     served: Option<Timestamp>,
-    newest_report: Option<Feedback>,
+    reports: Reports,
     reported: FlowStatistics,
     internet_loss: Option<Ratio>,
 }

@@ -413,8 +413,9 @@ impl Engine {
             Ok(message @ (Message::GroupKey { .. } | Message::GroupKnown { .. })) => {
                 self.take_group_message(now, peer, &message);
             }
-            Ok(message @ Message::Feedback(report)) => match self.routes.group_of(report.flow) {
-                Some(group) => group.note_report(peer, &report),
+            Ok(message @ Message::Feedback(report)) => match self.routes.group_of(report.sums.flow)
+            {
+                Some(group) => group.note_report(peer, report),
                 None => self.take_service(now, peer, message),
             },
             Ok(Message::Bill { label, flow, is_egress, bytes, nano_usd }) => {

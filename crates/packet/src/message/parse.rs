@@ -11,7 +11,7 @@ use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Collect, Deposit, Deposited, Feedback,
     HelpRequest, MAX_PAYLOAD_BYTES, MAX_SEQUENCE, Message, MessageError, Nack, NearList,
-    RecoverySource, Refusal, Remaining, Repair, Scope, Service, Source, StoredMessage,
+    RecoverySource, Refusal, Remaining, Repair, Report, Scope, Service, Source, StoredMessage,
 };
 use crate::fragment::{MAX_PIECES, Piece};
 use crate::group::{KEY_BYTES, Secret};
@@ -353,9 +353,11 @@ fn help_request(reader: &mut Reader<'_>) -> Result<HelpRequest, MessageError> {
     Ok(HelpRequest { recovery: reader.number("recovery")?, packet: reader.packet()? })
 }
 
-fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
-    let feedback = Feedback {
-        flow: FlowNumber(reader.number("flow")?),
+fn feedback(reader: &mut Reader<'_>) -> Result<Report, MessageError> {
+    let flow = FlowNumber(reader.number("flow")?);
+    let begun = reader.number("begun")?;
+    let sums = Feedback {
+        flow,
         expected: reader.number("expected")?,
         in_time: reader.number("in time")?,
         late: reader.number("late")?,
@@ -366,10 +368,10 @@ fn feedback(reader: &mut Reader<'_>) -> Result<Feedback, MessageError> {
             reader.number("recovered: cross-stream")?,
         ],
     };
-    if let Some(most) = feedback.exceeding() {
+    if let Some(most) = sums.exceeding() {
         return refuse("in time and late, lost, recovered", most, "at most what was expected");
     }
-    Ok(feedback)
+    Ok(Report { begun, sums })
 }
 
 fn payload<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MessageError> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Acknowledgement, Carriage, Message, Source};
+use super::{Acknowledgement, Carriage, Message, Report, Source};
 use crate::id::PacketId;
 
 /// The first byte of each message; the high half is its family.
@@ -248,10 +248,10 @@ impl Message<'_> {
                 out.extend_from_slice(payload);
             }
             Self::Acknowledgement(seen) => put_seen(out, seen),
-            Self::Feedback(feedback) => {
-                put(out, &[feedback.flow.0, feedback.expected, feedback.in_time, feedback.late]);
-                put(out, &[feedback.lost_by_internet]);
-                put(out, &feedback.recovered);
+            Self::Feedback(Report { begun, sums }) => {
+                put(out, &[sums.flow.0, *begun, sums.expected, sums.in_time, sums.late]);
+                put(out, &[sums.lost_by_internet]);
+                put(out, &sums.recovered);
             }
             Self::Presence { flow, is_online } => {
                 put(out, &[flow.0]);

@@ -6,7 +6,7 @@ use super::Receiver;
 use super::state::State;
 use crate::event::{DropReason, Event};
 use crate::id::{FlowNumber, Peer};
-use crate::message::{Feedback, Message};
+use crate::message::{Feedback, Message, Report};
 
 /// What has been counted since the last report to the sender.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,8 +28,7 @@ const REPEATS: u32 = 3;
 /// What the sender of a flow was told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reported {
-    /// The newest report.
-    sums: Option<Feedback>,
+    newest: Option<Report>,
     /// Repetitions of it that are left.
     repeats: u32,
 }
@@ -49,21 +48,23 @@ impl Counts {
 
 impl Receiver {
     /// Sends reports on flows to their senders; an event for each that has news.
-    pub(super) fn report(&mut self) {
+    pub(super) fn report(&mut self, now: Timestamp) {
         for (number, state) in &mut self.flows {
             let news = state.counts.take(*number);
             let reported = &mut state.reported;
             if news.expected > 0 {
-                let sums = reported.sums.map_or(news, |sums| sums.plus(&news));
-                *reported = Reported { sums: Some(sums), repeats: REPEATS };
+                let first = Report { begun: now.as_nanos(), sums: news };
+                let plus = |Report { begun, sums }| Report { begun, sums: sums.plus(&news) };
+                let newest = reported.newest.map_or(first, plus);
+                *reported = Reported { newest: Some(newest), repeats: REPEATS };
                 self.outbox.emit(Event::Feedback(news));
             } else if let Some(repeats) = reported.repeats.checked_sub(1) {
                 reported.repeats = repeats;
             } else {
                 continue;
             }
-            if let Some(sums) = reported.sums {
-                self.outbox.send(state.flow.sender, &Message::Feedback(sums));
+            if let Some(newest) = reported.newest {
+                self.outbox.send(state.flow.sender, &Message::Feedback(newest));
             }
         }
     }

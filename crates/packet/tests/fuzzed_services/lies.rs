@@ -4,7 +4,7 @@
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
     Acknowledgement, Class, Feedback, HelpRequest, MemberList, Message, Nack, Ranges,
-    RecoverySource, Service, Source, write_ranges,
+    RecoverySource, Report, Service, Source, write_ranges,
 };
 
 use super::World;
@@ -91,8 +91,8 @@ pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
             let (in_time, late) = (expected / 2, expected / 4);
             let recovered = [expected / 8; 3];
             let lost_by_internet = expected;
-            let feedback = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
-            Message::Feedback(feedback).write(&mut bytes);
+            let sums = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
+            Message::Feedback(Report { begun: expected % 2, sums }).write(&mut bytes);
         }
         11 => Message::Presence { flow, is_online: is_odd }.write(&mut bytes),
         12 => {

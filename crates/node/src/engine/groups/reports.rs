@@ -1,6 +1,6 @@
 //! Status reports of a group at its sender: a flow to each member.
 
-use tradewind_packet::message::{Feedback, Service};
+use tradewind_packet::message::{Report, Service};
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::RelayUsage;
 use tradewind_units::{Ratio, Timestamp};
@@ -15,15 +15,11 @@ use crate::status::{Billed, Direction, FlowStatus};
 
 impl Group {
     /// Records a member's report on the flow.
-    pub(in super::super) fn note_report(&mut self, from: PeerId, report: &Feedback) {
+    pub(in super::super) fn note_report(&mut self, from: PeerId, report: Report) {
         if let Some(member_state) = self.member_states.get_mut(&from) {
-            let before = member_state.newest_report.replace(*report);
-            let report = before.map_or(*report, |before| report.since(&before));
-            if report.expected == 0 {
-                return;
-            }
-            member_state.reported.add(&report);
-            let share = report.lost_by_internet as f64 / report.expected as f64;
+            let Some(news) = member_state.reports.take(report) else { return };
+            member_state.reported.add(&news);
+            let share = news.lost_by_internet as f64 / news.expected as f64;
             member_state.internet_loss = Ratio::new(share).ok();
         }
     }
