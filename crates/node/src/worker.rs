@@ -166,7 +166,7 @@ impl Worker {
                 std::thread::sleep(REST.min(due.since(steady)));
             }
         }
-        self.engine.end();
+        self.engine.end(now());
     }
 
     fn tick(&mut self, next_report: &mut Timestamp) {

@@ -259,10 +259,10 @@ impl Feedback {
 /// A receiver's report to its sender, in sums, so that one that is lost takes nothing with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// The receiver's time of its first report on the flow, in nanoseconds: another where it has
-    /// begun anew.
+    /// The receiver's time of the flow's first packet, in nanoseconds: another where the receiver
+    /// has begun anew.
     pub begun: u64,
-    /// Its counts since it knows the flow.
+    /// Its counts since then.
     pub sums: Feedback,
 }
 

@@ -33,6 +33,7 @@ use crate::timers::Timers;
 use crate::window::{Seen, WINDOW};
 pub use config::{Delivery, ReceiverConfig, ReceiverFlow};
 use lend::Lender;
+use missing::Lost;
 use state::State;
 
 /// Most flows of one receiver. Chosen: a gateway of a large site.
@@ -108,9 +109,10 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends a flow; returns `false` when there is none.
+    /// Ends a flow, after a last report on it; returns `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
-        self.flows.remove(&number).is_some()
+        let state = self.flows.remove(&number);
+        state.map(|mut state| state.report(number, &mut self.outbox)).is_some()
     }
 
     /// Returns whether there is a flow of that number.
@@ -337,26 +339,25 @@ impl Receiver {
         flow: FlowNumber,
         outbox: &mut Outbox,
     ) {
-        if sequences.end - sequences.start > WINDOW {
-            // No loss is that long: the sender left them out.
-            return;
-        }
+        // Of a long outage only the end can still be recovered.
+        let kept = sequences.end.saturating_sub(WINDOW - 1).max(sequences.start);
+        state.lose_all(kept - sequences.start);
         let ask_at = state.flow.keeper().map(|_| now + state.detector.tolerance());
-        for sequence in sequences {
+        for sequence in kept..sequences.end {
             if state.window.look(sequence) != Seen::New {
                 continue;
             }
             let expected = state.detector.expected(sequence).min(now);
             if let Some(lost) = state.missing.add(sequence, expected, ask_at) {
-                Self::lose(state, PacketId { flow, sequence: lost }, outbox);
+                Self::lose(state, flow, lost, outbox);
             }
         }
     }
 
-    fn lose(state: &mut State, packet: PacketId, outbox: &mut Outbox) {
-        state.counts.lost += 1;
-        state.counts.lost_by_internet += 1;
-        outbox.emit(Event::Lost(packet));
+    fn lose(state: &mut State, flow: FlowNumber, lost: Lost, outbox: &mut Outbox) {
+        let Lost { sequence, expected } = lost;
+        state.lose(sequence, expected);
+        outbox.emit(Event::Lost(PacketId { flow, sequence }));
     }
 
     /// Accepts the packets of solved blocks, until no further block is solved by them.
@@ -392,7 +393,7 @@ impl Receiver {
                     }
                 }
                 Timer::Feedback => {
-                    self.report(now);
+                    self.report();
                     let every = self.config.feedback_every.unwrap_or(Duration::MAX);
                     self.timers.set(now + every, Timer::Feedback);
                 }
@@ -417,7 +418,7 @@ impl Receiver {
             if state.window.look(sequence) == Seen::New
                 && let Some(lost) = state.missing.add(sequence, expected, Some(now))
             {
-                Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
+                Self::lose(state, number, lost, &mut self.outbox);
             }
         }
         let known = state.detector.known();
@@ -425,7 +426,7 @@ impl Receiver {
         let given_up = state.missing.take_due(now, known, &mut self.scratch);
         given_up.forgotten.into_iter().for_each(|sequence| state.detector.forget(sequence));
         for lost in given_up.lost {
-            Self::lose(state, PacketId { flow: number, sequence: lost }, &mut self.outbox);
+            Self::lose(state, number, lost, &mut self.outbox);
         }
         let Some(keeper) = state.flow.keeper() else { return };
         let items = u32::try_from(self.scratch.len()).unwrap_or(u32::MAX);

@@ -335,6 +335,10 @@ impl Sender {
             Some(state) if state.flow.receiver != Some(from) => {
                 self.outbox.drop(DropReason::WrongPeer);
             }
+            // Twice: a packet that comes long after it counted as lost counts again for a while.
+            Some(state) if report.sums.expected / 2 > state.next => {
+                self.outbox.drop(DropReason::Contradiction);
+            }
             Some(state) => {
                 if let Some(news) = state.reports.take(report) {
                     self.outbox.emit(Event::Feedback(news));

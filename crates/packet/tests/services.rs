@@ -9,7 +9,7 @@ use tradewind_packet::budget::Allowance;
 use tradewind_packet::event::{Arrival, Closed, DropReason, Event};
 use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
-use tradewind_packet::message::{Class, Message, Scope, Service};
+use tradewind_packet::message::{Class, Feedback, Message, Report, Scope, Service};
 use tradewind_packet::receiver::ReceiverFlow;
 use tradewind_packet::sender::{Arq, Copies, Paths, Sender, SenderConfig, SenderFlow};
 use tradewind_units::Duration;
@@ -430,6 +430,24 @@ fn sender_gets_feedback() {
     });
     let feedback = feedback.unwrap();
     assert_eq!((feedback.expected, feedback.in_time, feedback.lost_by_internet), (90, 90, 2));
+}
+
+/// A receiver that tells of more packets than there were is not believed.
+#[test]
+fn report_of_more_than_was_sent_is_refused() {
+    let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
+    cast.run(10, &mut losing(&[]));
+    let flow = FlowNumber(0);
+    let mut report = |expected: u64| {
+        let (in_time, late, lost_by_internet, recovered) = (expected, 0, 0, [0; 3]);
+        let sums = Feedback { flow, expected, in_time, late, lost_by_internet, recovered };
+        let sender = &mut cast.senders[0];
+        let message = Message::Feedback(Report { begun: 1, sums });
+        sender.handle_message(cast.now, receiver_of(0), message);
+        std::iter::from_fn(|| sender.poll_event()).last()
+    };
+    assert_eq!(report(1 << 60), Some(Event::Dropped(DropReason::Contradiction)));
+    assert!(matches!(report(10), Some(Event::Feedback(_))));
 }
 
 /// Every second report is lost, and none of its counts.

@@ -416,8 +416,11 @@ impl Engine {
         self.context.journal = Some(journal);
     }
 
-    /// Records all conversations, since this node ends.
-    pub(crate) fn end(&mut self) {
+    /// Reports on all flows, and records all conversations, since this node ends.
+    pub(crate) fn end(&mut self, now: Now) {
+        self.services.receiver.report();
+        self.dispatch(now);
+        self.flush();
         for id in self.conversations.outbound.ids().collect::<Vec<_>>() {
             self.record_outbound(id, Outcome::Cut);
         }

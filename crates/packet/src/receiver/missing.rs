@@ -22,19 +22,32 @@ const MIN_RETRY: Duration = Duration::from_millis(20);
 /// A packet that should have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Missed {
-    pub(super) sequence: u64,
+    sequence: u64,
     pub(super) expected: Timestamp,
-    /// Set when it was given up and counted as lost; if it comes after all it is late.
-    pub(super) is_lost: bool,
+    /// Set when it was given up and counted as lost.
+    is_lost: bool,
     asks: u8,
     asked: Timestamp,
     next: Timestamp,
 }
 
+impl Missed {
+    fn lost(&self) -> Lost {
+        Lost { sequence: self.sequence, expected: self.expected }
+    }
+}
+
+/// A packet that is not waited for any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) sequence: u64,
+    pub(super) expected: Timestamp,
+}
+
 /// Sequences that are not waited for any more.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
-    pub(super) lost: Vec<u64>,
+    pub(super) lost: Vec<Lost>,
     /// The first of those that may never have been sent.
     pub(super) forgotten: Option<u64>,
 }
@@ -79,7 +92,7 @@ impl Missing {
         sequence: u64,
         expected: Timestamp,
         ask_at: Option<Timestamp>,
-    ) -> Option<u64> {
+    ) -> Option<Lost> {
         match self.place(sequence) {
             Ok(_) => None,
             Err(place) => {
@@ -89,7 +102,7 @@ impl Missing {
                 let fresh = Missed { sequence, expected, is_lost: false, asks: 0, asked, next };
                 self.list.insert(place, fresh);
                 let oldest = (self.list.len() > MAX_MISSING).then(|| self.list.pop_front());
-                oldest.flatten().filter(|missed| !missed.is_lost).map(|missed| missed.sequence)
+                oldest.flatten().filter(|missed| !missed.is_lost).map(|missed| missed.lost())
             }
         }
     }
@@ -154,7 +167,7 @@ impl Missing {
                 missed.is_lost = true;
                 // Kept for the same time again: it may come late.
                 missed.next = now + recovery_deadline;
-                given_up.lost.push(missed.sequence);
+                given_up.lost.push(missed.lost());
             } else if missed.asks >= if missed.sequence < known { MAX_ASKS } else { 1 } {
                 // A packet that may never have been sent is requested once, until there is a sign
                 // that it was.

@@ -7,6 +7,7 @@ use super::state::State;
 use crate::event::{DropReason, Event};
 use crate::id::{FlowNumber, Peer};
 use crate::message::{Feedback, Message, Report};
+use crate::outbox::Outbox;
 
 /// What has been counted since the last report to the sender.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,6 +16,8 @@ pub(super) struct Counts {
     pub(super) late: u64,
     pub(super) lost: u64,
     pub(super) lost_by_internet: u64,
+    /// Packets that were counted as lost, and have come after all.
+    pub(super) found: u64,
     /// Packets that were counted as lost by the Internet, and have come over it after all.
     pub(super) undone: u64,
     /// Recovered from the cache, in-stream, cross-stream.
@@ -28,7 +31,10 @@ const REPEATS: u32 = 3;
 /// What the sender of a flow was told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reported {
-    newest: Option<Report>,
+    /// The time of the first packet.
+    pub(super) begun: Option<Timestamp>,
+    /// What was counted until the newest report.
+    sums: Option<Feedback>,
     /// Repetitions of it that are left.
     repeats: u32,
 }
@@ -36,36 +42,43 @@ pub(super) struct Reported {
 impl Counts {
     /// Returns what has been counted since the last call.
     fn take(&mut self, flow: FlowNumber) -> Feedback {
-        let Self { in_time, late, lost, lost_by_internet, undone, recovered } =
+        let Self { in_time, late, lost, lost_by_internet, found, undone, recovered } =
             std::mem::take(self);
         // Corrections beyond this interval's losses are subtracted from the next interval.
+        self.found = found.saturating_sub(lost);
         self.undone = undone.saturating_sub(lost_by_internet);
-        let expected = in_time + late + lost;
+        let expected = in_time + late + lost.saturating_sub(found);
         let lost_by_internet = lost_by_internet.saturating_sub(undone).min(expected);
         Feedback { flow, expected, in_time, late, lost_by_internet, recovered }
     }
 }
 
+impl State {
+    /// Sends a report to the flow's sender; an event if it has news.
+    pub(super) fn report(&mut self, flow: FlowNumber, outbox: &mut Outbox) {
+        let news = self.counts.take(flow);
+        let reported = &mut self.reported;
+        if news.expected > 0 {
+            let sums = reported.sums.map_or(news, |sums| sums.plus(&news));
+            (reported.sums, reported.repeats) = (Some(sums), REPEATS);
+            outbox.emit(Event::Feedback(news));
+        } else if let Some(repeats) = reported.repeats.checked_sub(1) {
+            reported.repeats = repeats;
+        } else {
+            return;
+        }
+        if let (Some(begun), Some(sums)) = (reported.begun, reported.sums) {
+            let report = Report { begun: begun.as_nanos(), sums };
+            outbox.send(self.flow.sender, &Message::Feedback(report));
+        }
+    }
+}
+
 impl Receiver {
-    /// Sends reports on flows to their senders; an event for each that has news.
-    pub(super) fn report(&mut self, now: Timestamp) {
+    /// Sends reports on all flows to their senders: at intervals, and before the receiver ends.
+    pub fn report(&mut self) {
         for (number, state) in &mut self.flows {
-            let news = state.counts.take(*number);
-            let reported = &mut state.reported;
-            if news.expected > 0 {
-                let first = Report { begun: now.as_nanos(), sums: news };
-                let plus = |Report { begun, sums }| Report { begun, sums: sums.plus(&news) };
-                let newest = reported.newest.map_or(first, plus);
-                *reported = Reported { newest: Some(newest), repeats: REPEATS };
-                self.outbox.emit(Event::Feedback(news));
-            } else if let Some(repeats) = reported.repeats.checked_sub(1) {
-                reported.repeats = repeats;
-            } else {
-                continue;
-            }
-            if let Some(newest) = reported.newest {
-                self.outbox.send(state.flow.sender, &Message::Feedback(newest));
-            }
+            state.report(*number, &mut self.outbox);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The state of one flow at its receiver.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -17,6 +17,13 @@ use crate::window::Window;
 /// in a hundred of ten thousand a second.
 const MAX_BROUGHT_BACK: usize = 256;
 
+/// The most packets that an outage counts. Chosen: an hour at a million packets a second; a sender
+/// may claim any number.
+const MAX_OUTAGE: u64 = 3_600_000_000;
+/// The most lost packets that may still come. Chosen: those of two seconds, one in ten of a
+/// thousand a second.
+const MAX_LOST: usize = 256;
+
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) flow: ReceiverFlow,
@@ -29,6 +36,8 @@ pub(super) struct State {
     pub(super) reported: Reported,
     /// The latest recovered packets, and when each was expected.
     brought_back: VecDeque<(u64, Timestamp)>,
+    /// The latest packets that were counted as lost, and when each was expected.
+    lost: BTreeMap<u64, Timestamp>,
     /// The timer that is set.
     pub(super) armed: Option<Timestamp>,
 }
@@ -45,8 +54,26 @@ impl State {
             counts: Counts::default(),
             reported: Reported::default(),
             brought_back: VecDeque::new(),
+            lost: BTreeMap::new(),
             armed: None,
         }
+    }
+
+    /// Counts a packet as lost.
+    pub(super) fn lose(&mut self, sequence: u64, expected: Timestamp) {
+        self.counts.lost += 1;
+        self.counts.lost_by_internet += 1;
+        self.lost.insert(sequence, expected);
+        if self.lost.len() > MAX_LOST {
+            self.lost.pop_first();
+        }
+    }
+
+    /// Counts packets as lost that nobody waits for any more.
+    pub(super) fn lose_all(&mut self, packets: u64) {
+        let packets = packets.min(MAX_OUTAGE);
+        self.counts.lost = self.counts.lost.saturating_add(packets);
+        self.counts.lost_by_internet = self.counts.lost_by_internet.saturating_add(packets);
     }
 
     /// Counts a packet that has come; returns how much later than expected, and whether that is too
@@ -67,16 +94,18 @@ impl State {
         if let Some(place) = place {
             self.counts.recovered[place] += 1;
         }
+        self.reported.begun.get_or_insert(now);
         let missed = self.missing.remove(sequence);
-        let after = missed.map_or(Duration::ZERO, |missed| now.since(missed.expected));
-        let is_late = after > self.flow.recovery_deadline;
+        let lost = self.lost.remove(&sequence);
+        let expected = missed.map(|missed| missed.expected).or(lost);
+        let after = expected.map_or(Duration::ZERO, |expected| now.since(expected));
+        let is_late = lost.is_some() || after > self.flow.recovery_deadline;
+        // It was counted as lost, and by the Internet as well.
+        self.counts.found += u64::from(lost.is_some());
+        self.counts.undone += u64::from(lost.is_some() && is_usual);
         match missed {
             Some(missed) if is_usual => {
                 self.detector.came_late(sequence, now.since(missed.expected));
-                // If it was counted as lost, the counts are corrected.
-                let counted = u64::from(missed.is_lost);
-                self.counts.lost -= counted.min(self.counts.lost);
-                self.counts.lost_by_internet -= counted.min(self.counts.lost_by_internet);
             }
             Some(missed) => {
                 self.missing.came_back(now, &missed);
@@ -84,8 +113,7 @@ impl State {
                     self.brought_back.pop_front();
                 }
                 self.brought_back.push_back((sequence, missed.expected));
-                self.counts.lost_by_internet += u64::from(!missed.is_lost);
-                self.counts.lost -= u64::from(missed.is_lost).min(self.counts.lost);
+                self.counts.lost_by_internet += u64::from(lost.is_none());
             }
             None => {}
         }

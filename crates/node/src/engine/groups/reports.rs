@@ -17,6 +17,9 @@ impl Group {
     /// Records a member's report on the flow.
     pub(in super::super) fn note_report(&mut self, from: PeerId, report: Report) {
         if let Some(member_state) = self.member_states.get_mut(&from) {
+            if report.sums.expected / 2 > self.sent.packets {
+                return;
+            }
             let Some(news) = member_state.reports.take(report) else { return };
             member_state.reported.add(&news);
             let share = news.lost_by_internet as f64 / news.expected as f64;

@@ -70,6 +70,12 @@ impl World {
         Self { hosts, route, journals, application }
     }
 
+    fn end(&mut self, number: u8) {
+        let now = self.hosts.now;
+        self.hosts.at(number).end(now);
+        self.hosts.exchange();
+    }
+
     /// Has an application write, and the other one reply with as many bytes.
     fn talk(&mut self, bytes: &[u8]) {
         let (now, by) = (self.hosts.now, DatagramMeta::by(([10, 0, 0, 1], 1).into()));
@@ -134,6 +140,25 @@ fn idle_conversation_is_recorded_each_time() {
     }
 }
 
+/// Reports are a second apart; the last one comes before its time.
+#[test]
+fn packets_just_before_the_end_of_a_gateway_are_counted() {
+    let mut world = World::new(CACHING);
+    for _ in 0..2 {
+        world.talk(&[7; 100]);
+        world.hosts.pass(Duration::from_secs(2));
+    }
+    (0..2).for_each(|_| world.talk(&[7; 100]));
+    world.end(4);
+    world.end(1);
+    let [near, _, remote] = world.journals.each_ref().map(|journal| journal.take());
+    for records in [near, remote] {
+        let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
+        assert_eq!(record.outcome, Outcome::Cut);
+        assert_eq!(record.flow_up.unwrap().expected, 4, "{record:?}");
+    }
+}
+
 #[test]
 fn relay_journals_opened_paths() {
     let mut world = World::new(CACHING);
@@ -165,7 +190,7 @@ fn refused_conversation_is_recorded_with_reason() {
     let mut world = World::new(Carriage::DIRECT);
     world.hosts.at(4).context.access.set_policy(tradewind_grant::Policy::default());
     world.talk(b"any");
-    world.hosts.at(1).end();
+    world.end(1);
     let records = world.journals[0].take();
     let [record] = <&[_; 1]>::try_from(&records[..]).unwrap();
     assert_eq!((record.outcome, record.ended_by), (Outcome::Refused, EndedBy::Downstream));
@@ -204,7 +229,7 @@ fn records_per_gateway_are_rate_limited() {
     let windows = 1 + begun.elapsed().as_secs() / 10;
     assert!((SHARE..=SHARE * windows).contains(&recorded), "{recorded} in {windows}");
     // Those that end with the node are recorded in any case, with the number of those left out.
-    world.hosts.at(1).end();
+    world.end(1);
     let last = world.journals[0].take();
     assert_eq!(last.len(), MAX);
     assert_eq!(last[0].left_out, 3 * SHARE - recorded);
