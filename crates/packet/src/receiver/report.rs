@@ -9,7 +9,7 @@ use crate::id::{FlowNumber, Peer};
 use crate::message::{Feedback, Message, Report};
 use crate::outbox::Outbox;
 
-/// What has been counted since the last report to the sender.
+/// The counts since the last report to the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) in_time: u64,
@@ -28,12 +28,12 @@ pub(super) struct Counts {
 /// at a loss of 10 %, one in ten thousand loses all.
 const REPEATS: u32 = 3;
 
-/// What the sender of a flow was told.
+/// The state of a flow's reports to its sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reported {
     /// The time of the first packet.
     pub(super) begun: Option<Timestamp>,
-    /// What was counted until the newest report.
+    /// The sums of the newest report.
     sums: Option<Feedback>,
     /// Repetitions of it that are left.
     repeats: u32,

@@ -3,7 +3,7 @@
 //!
 //! | observation | action |
 //! |---|---|
-//! | the first three reports of a flow that begins over relays miss the demand | none: relays only begin to serve it |
+//! | reports miss the demand, the first three over relays | none: these only begin to serve it |
 //! | consecutive reports miss the demand | the cheapest *stronger* service that is fast enough: a stronger one recovers more packets, and sooner |
 //! | consecutive reports meet it | the next cheaper service that is fast enough is tried; direct only if the Internet would have sufficed |
 //! | the service is too slow in consecutive checks | the cheapest stronger one that is fast enough, or any; the fastest if none is |
